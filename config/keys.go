@@ -1,0 +1,416 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// configKeys are the scalars of semel.toml, in the order they are printed. Each
+// is also SEMEL_ and its name in the environment.
+var configKeys = []key[Config]{
+	text("listen", "Address and port of the server. Loopback only, until there are accounts.",
+		func(c *Config) *string { return &c.Listen }, checkListen),
+	text("db", "The database file. In a file, relative to that file.",
+		func(c *Config) *string { return &c.DB }, checkDB),
+	text("language", "Language of the pages: auto (as the browser asks), en or zh-CN.",
+		func(c *Config) *string { return &c.Language }, oneOf("auto", "en", "zh-CN")),
+
+	number("limits.queue", "Requests that may wait; one more is answered 503 with Retry-After.",
+		func(c *Config) *int { return &c.Limits.Queue }, 1, 1_000_000),
+	number("limits.per_user_per_minute", "New intents of one user a minute, repeats not counted; one more is answered 429. 0 is no limit.",
+		func(c *Config) *int { return &c.Limits.PerUserPerMinute }, 0, 1_000_000),
+	number("limits.running_per_user", "Answers that one user may have running at once; more wait their turn. 0 is no cap.",
+		func(c *Config) *int { return &c.Limits.RunningPerUser }, 0, 1_000_000),
+	number("limits.spend_per_user_per_day", "Micros that one user may spend a day. 0 is no cap.",
+		func(c *Config) *int64 { return &c.Limits.SpendPerUserPerDay }, 0, math.MaxInt64),
+	size("limits.message_bytes", "Longest question, in bytes or like \"256KiB\".",
+		func(c *Config) *int64 { return &c.Limits.MessageBytes }, 1, 16<<20),
+
+	span("retention.evidence", "How long arrivals, transitions and partial texts of finished requests are kept.",
+		func(c *Config) *time.Duration { return &c.Retention.Evidence }, time.Hour, 100*365*24*time.Hour),
+
+	span("server.drain", "How long running answers may go on after SIGTERM.",
+		func(c *Config) *time.Duration { return &c.Server.Drain }, 0, 10*time.Minute),
+	later[Config]("server.tls_cert"),
+	later[Config]("server.tls_key"),
+	later[Config]("server.tls_self_signed"),
+	later[Config]("server.trusted_proxies"),
+
+	text("billing.currency", "Currency of every price, three letters. Prices are in millionths of it.",
+		func(c *Config) *string { return &c.Billing.Currency }, checkCurrency),
+	later[Config]("billing.deliver"),
+
+	later[Config]("backup.every"),
+	later[Config]("backup.keep"),
+	later[Config]("backup.directory"),
+}
+
+// modelKeys are the keys of one [[models]].
+var modelKeys = []key[Model]{
+	text("name", "The name people choose it by.",
+		func(m *Model) *string { return &m.Name }, checkName),
+	text("provider", "Who answers. This version has demo, which needs no key and no network.",
+		func(m *Model) *string { return &m.Provider }, checkProvider),
+	number("price.input", "Micros per million input tokens.",
+		func(m *Model) *int64 { return &m.Price.Input }, 0, maxPrice),
+	number("price.cached", "Micros per million input tokens that the provider had cached; as input when left out.",
+		func(m *Model) *int64 { return &m.Price.Cached }, 0, maxPrice),
+	number("price.output", "Micros per million output tokens.",
+		func(m *Model) *int64 { return &m.Price.Output }, 0, maxPrice),
+	text("url", "Base address of the provider.",
+		func(m *Model) *string { return &m.URL }, checkURL),
+	text("key", "Key of the provider.",
+		func(m *Model) *Secret { return &m.Key }, notEmpty),
+	text("key_file", "File that holds the key, relative to this file.",
+		func(m *Model) *string { return &m.KeyFile }, notEmpty),
+	text("upstream_model", "The name the provider knows it by.",
+		func(m *Model) *string { return &m.UpstreamModel }, notEmpty),
+	number("context", "Tokens that fit; the oldest turns are left out beyond. 0 is not known.",
+		func(m *Model) *int64 { return &m.Context }, 0, 1<<40),
+	number("max_attempts", "Refused attempts before a question fails.",
+		func(m *Model) *int64 { return &m.MaxAttempts }, 1, 1000),
+	number("max_crash_reruns", "Re-runs after a crash before a question fails.",
+		func(m *Model) *int64 { return &m.MaxCrashReruns }, 0, 1000),
+	text("on_unknown", "After a call that may or may not have run: rerun, or ask a person.",
+		func(m *Model) *string { return &m.OnUnknown }, oneOf(OnUnknownRerun, OnUnknownAsk)),
+	span("first_token_timeout", "Silence allowed before the first token.",
+		func(m *Model) *time.Duration { return &m.FirstTokenTimeout }, time.Millisecond, 24*time.Hour),
+	span("idle_timeout", "Silence allowed between tokens.",
+		func(m *Model) *time.Duration { return &m.IdleTimeout }, time.Millisecond, 24*time.Hour),
+	number("concurrency", "Calls that may run at once.",
+		func(m *Model) *int { return &m.Concurrency }, 1, 100_000),
+	later[Model]("background"),
+}
+
+// laterTables are lists of tables that come with a later version.
+var laterTables = []string{"actions", "alerts"}
+
+// maxPrice is a million units of the currency per million tokens.
+const maxPrice = 1_000_000_000_000
+
+// A key is one scalar of a T: of the program or of one model.
+type key[T any] struct {
+	name string
+	doc  string // one line
+	set  func(*T, value) error
+	get  func(*T) string // in TOML
+}
+
+// A value is what was given for a key.
+type value struct {
+	val    any    // a string when text is set, else as TOML has it
+	text   bool   // from the environment or a flag
+	origin string // as [Config.Origin] returns it
+	secret bool
+}
+
+// String is the value as a message shows it.
+func (v value) String() string {
+	if v.secret {
+		return redacted
+	}
+	switch s := v.val.(type) {
+	case string:
+		if utf8.RuneCountInString(s) > 100 {
+			s = string([]rune(s)[:100]) + "…"
+		}
+		return strconv.Quote(s)
+	case int64, float64, bool:
+		return fmt.Sprint(s)
+	case []any:
+		return "[…]"
+	}
+	return "…"
+}
+
+func text[T any, S ~string](name, doc string, at func(*T) *S, check func(string) error) key[T] {
+	return key[T]{
+		name: name, doc: doc,
+		set: func(t *T, v value) error {
+			s, ok := v.val.(string)
+			if !ok {
+				return errors.New("must be a string")
+			}
+			if !utf8.ValidString(s) {
+				return errors.New("must be UTF-8")
+			}
+			if err := check(s); err != nil {
+				return err
+			}
+			*at(t) = S(s)
+			return nil
+		},
+		get: func(t *T) string { return quote(string(*at(t))) },
+	}
+}
+
+func number[T any, N int | int64](name, doc string, at func(*T) *N, low, high int64) key[T] {
+	return key[T]{
+		name: name, doc: doc,
+		set: func(t *T, v value) error {
+			n, ok := v.val.(int64)
+			if v.text {
+				var err error
+				n, err = strconv.ParseInt(v.val.(string), 10, 64)
+				ok = err == nil
+			}
+			if !ok {
+				return errors.New("must be a whole number")
+			}
+			return within(n, low, high, func() { *at(t) = N(n) })
+		},
+		get: func(t *T) string { return fmt.Sprint(*at(t)) },
+	}
+}
+
+func size[T any](name, doc string, at func(*T) *int64, low, high int64) key[T] {
+	k := number(name, doc, at, low, high)
+	k.set = func(t *T, v value) error {
+		n, ok := v.val.(int64)
+		if !ok {
+			s, _ := v.val.(string)
+			if n, ok = parseSize(s); !ok {
+				return errors.New("must be a whole number of bytes, or one with KiB or MiB")
+			}
+		}
+		return within(n, low, high, func() { *at(t) = n })
+	}
+	return k
+}
+
+func span[T any](name, doc string, at func(*T) *time.Duration, low, high time.Duration) key[T] {
+	return key[T]{
+		name: name, doc: doc,
+		set: func(t *T, v value) error {
+			s, _ := v.val.(string)
+			d, err := time.ParseDuration(s)
+			if err != nil {
+				return errors.New(`must be a duration like "10s", "5m" or "720h"`)
+			}
+			if d < low || d > high {
+				return fmt.Errorf("must be between %s and %s", short(low), short(high))
+			}
+			*at(t) = d
+			return nil
+		},
+		get: func(t *T) string { return quote(short(*at(t))) },
+	}
+}
+
+// later is a key that this version cannot honour. It may be left empty and is
+// refused otherwise, even at its documented default: who asks for backups every
+// day must not be left without them.
+func later[T any](name string) key[T] {
+	return key[T]{
+		name: name,
+		set: func(_ *T, v value) error {
+			switch s := v.val.(type) {
+			case string:
+				if s == "" || v.text && (s == "0" || s == "false") {
+					return nil
+				}
+			case int64:
+				if s == 0 {
+					return nil
+				}
+			case bool:
+				if !s {
+					return nil
+				}
+			case []any:
+				if len(s) == 0 {
+					return nil
+				}
+			}
+			return errNotSupported
+		},
+	}
+}
+
+var errNotSupported = errors.New("not supported by this version")
+
+func within(n, low, high int64, set func()) error {
+	if n < low || n > high {
+		return fmt.Errorf("must be between %d and %d", low, high)
+	}
+	set()
+	return nil
+}
+
+func parseSize(s string) (int64, bool) {
+	unit := int64(1)
+	for suffix, u := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20} {
+		if n, ok := strings.CutSuffix(s, suffix); ok {
+			s, unit = strings.TrimSpace(n), u
+		}
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n > math.MaxInt64/unit || n < 0 {
+		return 0, false
+	}
+	return n * unit, true
+}
+
+// short is d without its zero minutes and seconds: "720h", not "720h0m0s".
+func short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+func checkListen(s string) error {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return errors.New("must be an address and a port, like 127.0.0.1:8787")
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return errors.New("the port must be a number from 0 to 65535")
+	}
+	return LoopbackOnly(s)
+}
+
+func checkDB(s string) error {
+	switch {
+	case s == "":
+		return errors.New("must not be empty")
+	case strings.HasPrefix(s, ":") || strings.HasPrefix(s, "file:"):
+		// What was answered must be there after a crash, and one lock names one file.
+		return errors.New("must be a plain file path")
+	case strings.ContainsFunc(s, unicode.IsControl):
+		return errors.New("must not contain control characters")
+	}
+	return nil
+}
+
+func checkCurrency(s string) error {
+	if len(s) != 3 || strings.ContainsFunc(s, func(r rune) bool { return r < 'A' || r > 'Z' }) {
+		return errors.New(`must be three capital letters, like "USD"`)
+	}
+	return nil
+}
+
+func checkName(s string) error {
+	if s == "" || len(s) > 100 || strings.ContainsFunc(s, unicode.IsControl) || strings.TrimSpace(s) != s {
+		return errors.New("must be 1 to 100 bytes without control characters or space around it")
+	}
+	return nil
+}
+
+func checkProvider(s string) error {
+	if s == providerDemo {
+		return nil
+	}
+	if slices.Contains(laterProviders, s) {
+		return fmt.Errorf(`%w: it has only "demo"`, errNotSupported)
+	}
+	return errors.New(`there is no such provider; this version has only "demo"`)
+}
+
+func checkURL(s string) error {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return errors.New("must be an http or https address")
+	}
+	return nil
+}
+
+func notEmpty(s string) error {
+	if s == "" {
+		return errors.New("must not be empty")
+	}
+	return nil
+}
+
+func oneOf(words ...string) func(string) error {
+	return func(s string) error {
+		if !slices.Contains(words, s) {
+			return fmt.Errorf("must be one of %s", strings.Join(words, ", "))
+		}
+		return nil
+	}
+}
+
+func knownKey[T any](keys []key[T], name string) *key[T] {
+	for i := range keys {
+		if keys[i].name == name {
+			return &keys[i]
+		}
+	}
+	return nil
+}
+
+func keyNames[T any](keys []key[T]) []string {
+	var names []string
+	for _, k := range keys {
+		names = append(names, k.name)
+	}
+	return names
+}
+
+// fileKeys are all names that may stand at the top of the file.
+func fileKeys() []string {
+	names := append(keyNames(configKeys), laterTables...)
+	for _, k := range modelKeys {
+		names = append(names, "models."+k.name)
+	}
+	return names
+}
+
+func unknownKey(prefix string, s setting, known []string) error {
+	if isTable(s.name) {
+		return fmt.Errorf("%s%s (%s): must be a table", prefix, s.name, s.origin)
+	}
+	return fmt.Errorf("unknown key %q (%s); the nearest known key is %q", prefix+s.name, s.origin, prefix+nearest(s.name, known))
+}
+
+// nearest returns the name in known that is the fewest typing mistakes away. A
+// key put in the wrong table counts as one mistake.
+func nearest(name string, known []string) string {
+	best, fewest := "", math.MaxInt
+	for _, k := range known {
+		d := min(mistakes(name, k), 1+mistakes(last(name), last(k)))
+		if d < fewest {
+			best, fewest = k, d
+		}
+	}
+	return best
+}
+
+func last(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }
+
+// mistakes is the Levenshtein distance between a and b, of which only the first
+// 100 bytes count.
+func mistakes(a, b string) int {
+	a, b = a[:min(len(a), 100)], b[:min(len(b), 100)]
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			substitute := diagonal
+			if a[i] != b[j] {
+				substitute++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(substitute, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}
