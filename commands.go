@@ -1,0 +1,288 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"semel/config"
+)
+
+// version is set by -ldflags "-X main.version=…" where a release is built.
+var version = "dev"
+
+// Exit codes. verify has its own use for the first two: a violation, and that it
+// could not run.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2  // the command line or the configuration is wrong
+	exitIO     = 70 // the disk failed under the database; start-up recovery decides what was stored
+)
+
+// A failure is an error of a command, with the exit code it ends the program
+// with.
+type failure struct {
+	code int
+	err  error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// run executes the command line and returns the exit code.
+func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
+	// On Windows cobra would keep the program from being started by a double
+	// click; here that is a fine way to start it.
+	cobra.MousetrapHelpText = ""
+	root := newRoot(environ, stderr)
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(stderr, "semel: %v\n", err)
+	var f *failure
+	if errors.As(err, &f) {
+		return f.code
+	}
+	// Commands return failures only, so this is cobra's: the usage is wrong.
+	fmt.Fprintf(stderr, "See %s --help.\n", cmd.CommandPath())
+	return exitUsage
+}
+
+func newRoot(environ []string, stderr io.Writer) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "semel",
+		Short: "A chat server in which one question gets one answer",
+		Long: "Semel is a chat server in which one question gets one answer, however often\n" +
+			"it arrives and wherever the process is killed.\n\n" +
+			"Without a command it serves. Every setting comes from a flag, else from the\n" +
+			"environment (SEMEL_…), else from semel.toml beside the database, else from the\n" +
+			"default; semel config print shows which.",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	serve := serveCommand(environ, stderr)
+	root.RunE = serve.RunE
+	configFlags(root)
+	listenFlag(root)
+	root.AddCommand(serve, verifyCommand(environ), healthcheckCommand(environ), versionCommand(), configCommand(environ))
+	return root
+}
+
+// configFlags gives cmd the flags that say which database and which file.
+func configFlags(cmd *cobra.Command) {
+	cmd.Flags().String("db", "", "database `FILE` (default "+config.Default().DB+")")
+	cmd.Flags().String("config", "", "configuration `FILE` (default "+config.FileName+" beside the database)")
+}
+
+func listenFlag(cmd *cobra.Command) {
+	cmd.Flags().String("listen", "", "`ADDRESS` and port of the server (default "+config.Default().Listen+")")
+}
+
+// loadConfig reads the configuration in force for cmd.
+func loadConfig(cmd *cobra.Command, environ []string) (*config.Config, error) {
+	s := config.Source{Flags: map[string]string{}, Environ: environ}
+	for _, name := range []string{"db", "listen"} {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
+			s.Flags[name] = f.Value.String()
+		}
+	}
+	if f := cmd.Flags().Lookup("config"); f.Changed {
+		if s.File = f.Value.String(); s.File == "" {
+			return nil, &failure{exitUsage, errors.New("--config must not be empty")}
+		}
+	}
+	cfg, err := config.Load(s)
+	if err != nil {
+		return nil, &failure{exitUsage, err}
+	}
+	return cfg, nil
+}
+
+func serveCommand(environ []string, stderr io.Writer) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the pages and the API (what semel alone does)",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := loadConfig(cmd, environ)
+			if err != nil {
+				return err
+			}
+			return asFailure(serve(cmd.Context(), cfg, slog.New(slog.NewTextHandler(stderr, nil))))
+		},
+	}
+	configFlags(cmd)
+	listenFlag(cmd)
+	return cmd
+}
+
+func verifyCommand(environ []string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Check every invariant of a database file, served or not",
+		Long:  "Check every invariant of a database file, served or not.\nExit code 1: one is violated. 2: it could not run.",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := loadConfig(cmd, environ)
+			if err != nil {
+				return err
+			}
+			// A mistyped name must not pass as a new and flawless database.
+			if _, err := os.Stat(cfg.DB); err != nil {
+				return &failure{exitUsage, err}
+			}
+			asJSON, _ := cmd.Flags().GetBool("json")
+			violated, err := verify(cmd.Context(), cfg.DB, asJSON, cmd.OutOrStdout())
+			if err != nil {
+				return &failure{exitUsage, fmt.Errorf("verify %s: %w", cfg.DB, err)}
+			}
+			if violated > 0 {
+				return &failure{exitFailed, fmt.Errorf("%s: invariants violated: %d", cfg.DB, violated)}
+			}
+			return nil
+		},
+	}
+	configFlags(cmd)
+	cmd.Flags().Bool("json", false, "print JSON")
+	return cmd
+}
+
+func healthcheckCommand(environ []string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "healthcheck",
+		Short: "Ask the configured server whether it lives; for containers",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := loadConfig(cmd, environ)
+			if err != nil {
+				return err
+			}
+			return asFailure(healthcheck(cmd.Context(), cfg.Listen))
+		},
+	}
+	configFlags(cmd)
+	listenFlag(cmd)
+	return cmd
+}
+
+func healthcheck(ctx context.Context, listen string) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+listen+"/healthz", nil)
+	if err != nil {
+		return err
+	}
+	// Not the default transport: a proxy of the environment cannot see this server.
+	res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+	if err != nil {
+		return fmt.Errorf("healthcheck: %w", err)
+	}
+	defer func() { err = errors.Join(err, res.Body.Close()) }()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("healthcheck: %s answered %s", req.URL, res.Status)
+	}
+	return nil
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the versions of Semel, SQLite and Go",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "semel %s\nSQLite %s\nGo %s %s/%s\n", versionText(),
+				sqlite3.SQLITE_VERSION, strings.TrimPrefix(runtime.Version(), "go"), runtime.GOOS, runtime.GOARCH)
+			return asFailure(err)
+		},
+	}
+}
+
+// versionText is the version, and the commit where the build knows it: some
+// build machines switch VCS stamping off.
+func versionText() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return version
+	}
+	set := map[string]string{}
+	for _, s := range info.Settings {
+		set[s.Key] = s.Value
+	}
+	commit := set["vcs.revision"]
+	if commit == "" {
+		return version
+	}
+	commit = commit[:min(12, len(commit))]
+	if set["vcs.modified"] == "true" {
+		commit += ", modified"
+	}
+	return fmt.Sprintf("%s (%s)", version, commit)
+}
+
+func configCommand(environ []string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Show or check the configuration",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return errors.New("say print or check") // not a failure: wrong usage
+		},
+	}
+	show := &cobra.Command{
+		Use:   "print",
+		Short: "Print what is in force and where each value came from",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := loadConfig(cmd, environ)
+			if err != nil {
+				return err
+			}
+			redact, _ := cmd.Flags().GetBool("redacted")
+			return asFailure(cfg.Print(cmd.OutOrStdout(), redact))
+		},
+	}
+	show.Flags().Bool("redacted", false, "hide the keys of providers")
+	check := &cobra.Command{
+		Use:   "check",
+		Short: "Say what is wrong with the configuration",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := loadConfig(cmd, environ); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "The configuration is good.")
+			return asFailure(err)
+		},
+	}
+	for _, c := range []*cobra.Command{show, check} {
+		configFlags(c)
+		listenFlag(c)
+		cmd.AddCommand(c)
+	}
+	return cmd
+}
+
+// asFailure gives err the exit code 1, unless it carries one already.
+func asFailure(err error) error {
+	var f *failure
+	if err == nil || errors.As(err, &f) {
+		return err
+	}
+	return &failure{exitFailed, err}
+}

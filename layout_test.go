@@ -1,0 +1,84 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// mayImport says which packages of this module each package may import. A new
+// package needs a line here, and a thought about where it stands.
+var mayImport = map[string][]string{
+	"chat":        {},
+	"config":      {"chat"},
+	"llm":         {"chat"},
+	"llm/llmtest": {"chat", "llm"},
+	"static":      {},
+	"views":       {"chat"},
+	"db":          {"chat"},
+	"db/dbtest":   {"chat", "db"},
+	"engine":      {"chat", "db", "llm"},
+	"handlers":    {"chat", "config", "db", "engine", "llm", "static", "views"},
+	"lab":         {"chat", "db"},
+	"":            {"chat", "config", "db", "engine", "handlers", "lab", "llm", "static", "views"}, // main
+}
+
+// chatMayNot lists what would give the domain I/O or a will of its own.
+var chatMayNot = []string{"context", "database/sql", "io/fs", "log/slog", "net", "net/http", "os", "os/exec", "sync"}
+
+func TestPackagesImportOnlyWhatStandsAboveThem(t *testing.T) {
+	for _, p := range listPackages(t) {
+		name := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, "semel"), "/")
+		allowed, known := mayImport[name]
+		if !known {
+			t.Errorf("package %q is not in the table of who may import whom", name)
+		}
+		for _, imported := range p.Imports {
+			inside, own := strings.CutPrefix(imported, "semel/")
+			if own && !slices.Contains(allowed, inside) {
+				t.Errorf("%s imports %s; it may import %v", p.ImportPath, imported, allowed)
+			}
+			outside := strings.Contains(strings.Split(imported, "/")[0], ".")
+			if outside && (name == "llm" || name == "static") {
+				t.Errorf("%s imports %s; it may import the standard library only", p.ImportPath, imported)
+			}
+			if name == "chat" && slices.Contains(chatMayNot, imported) {
+				t.Errorf("chat imports %s; the domain does no I/O", imported)
+			}
+			// SQL is in one package. main reads the version of SQLite from /lib.
+			if (imported == "database/sql" || imported == "modernc.org/sqlite") && name != "db" && name != "db/dbtest" {
+				t.Errorf("%s imports %s; only db may", p.ImportPath, imported)
+			}
+		}
+	}
+}
+
+type listedPackage struct {
+	ImportPath string
+	Imports    []string // of the package itself; tests may import what they need
+}
+
+func listPackages(t *testing.T) []listedPackage {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Imports", "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var list []listedPackage
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	for {
+		var p listedPackage
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return list
+		}
+		if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		list = append(list, p)
+	}
+}
