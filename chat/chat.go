@@ -124,7 +124,7 @@ type Request struct {
 	Crashes        int64 // re-runs after a death since the last explicit retry
 	RetryAt        time.Time
 	Failure        Failure // zero unless State is failed
-	ParentID       int64   // message it hangs under; 0 is the start, or not placed yet
+	ParentSeq      int64   // message it hangs under; 0 is the start, or not placed yet
 	Placed         bool
 	ContextDropped int64
 	CreatedAt      time.Time

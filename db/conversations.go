@@ -1,0 +1,341 @@
+package db
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"semel/chat"
+)
+
+// UndoWindow is how long a deleted conversation can be restored.
+const UndoWindow = 10 * time.Minute
+
+// A Thread is one conversation as it stands at one moment: what a page shows,
+// and where its stream goes on.
+type Thread struct {
+	Conversation chat.Conversation
+	Messages     []chat.Message // the visible branch, first to last
+	// Requests are those that have no answer: failed ones of the branch, the one
+	// that runs, and those that wait, in order.
+	Requests []chat.Record
+	// Cursor is the event id up to which the running answer is in Requests, ""
+	// when nothing runs.
+	Cursor string
+}
+
+// Thread returns a conversation of a user from one read transaction. Errors:
+// ErrNotFound, ErrGone.
+func (d *DB) Thread(ctx context.Context, user int64, session string) (t Thread, err error) {
+	err = d.read(ctx, func(c *conn) (err error) {
+		t, err = c.thread(user, session)
+		return err
+	})
+	return t, err
+}
+
+// A turn is a message and what its request says of it.
+type turn struct {
+	chat.Message
+	request int64
+	state   chat.State
+	placed  bool
+}
+
+func (c *conn) thread(user int64, session string) (Thread, error) {
+	var t Thread
+	conv, err := c.conversation(user, session)
+	if err != nil {
+		return t, err
+	}
+	t.Conversation = conv
+	turns := map[int64]*turn{}
+	children := map[int64][]int64{}
+	err = c.query(sqlSelectTurns, []any{conv.ID}, func(r row) error {
+		m := &turn{}
+		if err := r.scan(&m.Seq, &m.Role, &m.ParentSeq, &m.Content, &m.Reasoning, &m.Finish, &m.Model, &m.CreatedAt,
+			&m.RequestID, &m.request, &m.state, &m.placed); err != nil {
+			return err
+		}
+		turns[m.Seq] = m
+		if m.placed {
+			children[m.ParentSeq] = append(children[m.ParentSeq], m.Seq)
+		}
+		return nil
+	})
+	if err != nil {
+		return t, err
+	}
+	onBranch := map[int64]bool{}
+	for at := conv.HeadSeq; at != 0 && turns[at] != nil; at = turns[at].ParentSeq {
+		m := turns[at].Message
+		m.Siblings = siblings(children[m.ParentSeq], turns, m.Role)
+		t.Messages = append(t.Messages, m)
+		onBranch[at] = true
+	}
+	slices.Reverse(t.Messages)
+	return t, c.addUnanswered(&t, onBranch)
+}
+
+// siblings are the messages of one role under one parent: an answer that is
+// continued has an answer under it, which is no sibling of a question there.
+func siblings(seqs []int64, turns map[int64]*turn, role string) (list []int64) {
+	for _, s := range seqs {
+		if turns[s].Role == role {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// addUnanswered adds the requests without an answer that the branch shows: those
+// whose own question, or whose parent, is on it, and those without a place yet.
+func (c *conn) addUnanswered(t *Thread, onBranch map[int64]bool) error {
+	var list []chat.Request
+	err := c.query(sqlSelectUnanswered, []any{t.Conversation.ID}, func(row row) error {
+		var r chat.Request
+		if err := row.scan(append(requestDest(&r), new(bool))...); err != nil {
+			return err
+		}
+		shown := !r.Placed || onBranch[r.ParentSeq] && !r.Kind.WritesQuestion() || onBranch[r.Seq]
+		if shown {
+			list = append(list, r)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, r := range list {
+		rec, err := c.record(r)
+		if err != nil {
+			return err
+		}
+		t.Requests = append(t.Requests, rec)
+		if r.State == chat.StateGenerating {
+			t.Cursor = EventID(r.Attempt, len(rec.Content))
+		}
+		if !r.Placed && r.Kind.WritesQuestion() {
+			m := chat.Message{Seq: r.Seq, RequestID: r.Key.RequestID, Role: "user", CreatedAt: r.CreatedAt, Siblings: []int64{r.Seq}}
+			if _, err := c.queryRow(sqlSelectTurn, []any{r.ConversationID, r.Seq}, &m.Role, &m.Content); err != nil {
+				return err
+			}
+			t.Messages = append(t.Messages, m)
+		}
+	}
+	return nil
+}
+
+func (c *conn) conversation(user int64, session string) (chat.Conversation, error) {
+	v := chat.Conversation{}
+	found, err := c.queryRow(sqlSelectConversation, []any{session, user}, conversationDest(&v)...)
+	switch {
+	case err != nil:
+		return v, err
+	case found && v.DeletedAt.IsZero():
+		return v, nil
+	case found:
+		return v, ErrGone
+	}
+	gone, err := c.tombstoned(chat.Key{UserID: user, SessionID: session}, true)
+	if err == nil {
+		err = ErrNotFound
+		if gone {
+			err = ErrGone
+		}
+	}
+	return v, err
+}
+
+func conversationDest(v *chat.Conversation) []any {
+	return []any{&v.ID, &v.UserID, &v.SessionID, &v.Title, &v.Model, &v.SystemPrompt, &v.Params, &v.Pinned, &v.HeadSeq,
+		&v.CreatedAt, &v.UpdatedAt, &v.DeletedAt}
+}
+
+// Conversations returns a user's conversations, newest first, whose title or text
+// contains q ("" for all), older than the conversation before names ("" for the
+// newest), at most limit. next names the last of a full page, else it is "".
+func (d *DB) Conversations(ctx context.Context, user int64, q, before string, limit int) (list []chat.Conversation, next string, err error) {
+	err = d.read(ctx, func(c *conn) error {
+		updated, id := int64(1)<<62, int64(1)<<62
+		if before != "" {
+			found, err := c.queryRow(sqlSelectPage, []any{before, user}, &updated, &id)
+			if err != nil || !found {
+				return orNotFound(err)
+			}
+		}
+		return c.query(sqlSelectConversations, []any{user, updated, id, q, likePattern(q), limit + 1}, func(r row) error {
+			var v chat.Conversation
+			if err := r.scan(conversationDest(&v)...); err != nil {
+				return err
+			}
+			list = append(list, v)
+			return nil
+		})
+	})
+	if len(list) > limit {
+		list = list[:limit]
+		next = list[limit-1].SessionID
+	}
+	return list, next, err
+}
+
+// likePattern finds q anywhere; what LIKE would read as a wildcard is itself.
+func likePattern(q string) string {
+	return "%" + strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(q) + "%"
+}
+
+// A ConversationPatch changes what is not nil.
+type ConversationPatch struct {
+	Title, Model, SystemPrompt, Params *string
+	Pinned                             *bool
+	Head                               *int64 // the number of the message whose branch is shown
+}
+
+// PatchConversation changes a conversation and returns it. Errors: ErrNotFound,
+// ErrGone, ErrParent when the head is no placed message of it, ErrNotYourTurn
+// when the head would move under a running answer.
+func (d *DB) PatchConversation(ctx context.Context, user int64, session string, p ConversationPatch) (v chat.Conversation, err error) {
+	err = d.write(ctx, func(tx *Tx) error {
+		if v, err = tx.conversation(user, session); err != nil {
+			return err
+		}
+		if p.Head != nil {
+			if err := tx.checkHead(v.ID, *p.Head); err != nil {
+				return err
+			}
+			v.HeadSeq = *p.Head
+		}
+		set(&v.Title, p.Title)
+		set(&v.Model, p.Model)
+		set(&v.SystemPrompt, p.SystemPrompt)
+		set(&v.Params, p.Params)
+		set(&v.Pinned, p.Pinned)
+		_, err := tx.exec(sqlUpdateConversation, v.Title, v.Model, v.SystemPrompt, v.Params, v.Pinned, v.HeadSeq, v.ID)
+		return err
+	})
+	return v, err
+}
+
+func (tx *Tx) checkHead(conversation, head int64) error {
+	m, found, err := tx.node(conversation, head)
+	if err != nil {
+		return err
+	}
+	if !found || !m.placed {
+		return ErrParent
+	}
+	busy, err := tx.queryRow(sqlSelectGenerating, []any{conversation}, new(int))
+	if err == nil && busy {
+		err = ErrNotYourTurn
+	}
+	return err
+}
+
+func set[T any](into, from *T) {
+	if from != nil {
+		*into = *from
+	}
+}
+
+// DeleteConversation marks a conversation deleted and returns its unfinished
+// requests, which the engine stops. Deleting it twice is no error. Errors:
+// ErrNotFound.
+func (d *DB) DeleteConversation(ctx context.Context, user int64, session string) (running []chat.Request, err error) {
+	err = d.write(ctx, func(tx *Tx) error {
+		n, err := tx.exec(sqlDeleteConversation, tx.now, session, user)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			if _, err := tx.conversation(user, session); err != ErrGone {
+				return err
+			}
+			return nil
+		}
+		return tx.query(sqlSelectRunningOf, []any{session, user}, func(row row) error {
+			var r chat.Request
+			if err := row.scan(append(requestDest(&r), new(bool))...); err != nil {
+				return err
+			}
+			running = append(running, r)
+			return nil
+		})
+	})
+	return running, err
+}
+
+// RestoreConversation undoes a deletion within UndoWindow. Restoring one that is
+// not deleted is no error. Errors: ErrNotFound, ErrGone when it is too late.
+func (d *DB) RestoreConversation(ctx context.Context, user int64, session string) (v chat.Conversation, err error) {
+	err = d.write(ctx, func(tx *Tx) error {
+		if _, err := tx.exec(sqlRestoreConversation, session, user, tx.now.Add(-UndoWindow)); err != nil {
+			return err
+		}
+		v, err = tx.conversation(user, session)
+		return err
+	})
+	return v, err
+}
+
+// Title returns the title of a conversation that begins with text: its first
+// line, cut between words where it is long.
+func Title(text string) string {
+	const longest = 60
+	line := strings.TrimSpace(text)
+	if i := strings.IndexAny(line, "\r\n"); i >= 0 {
+		line = strings.TrimSpace(line[:i])
+	}
+	line = strings.Join(strings.Fields(line), " ")
+	if utf8.RuneCountInString(line) <= longest {
+		return line
+	}
+	runes := []rune(line)[:longest]
+	if i := strings.LastIndexByte(string(runes), ' '); i > longest/2 {
+		return string(runes)[:i] + "…"
+	}
+	return string(runes) + "…"
+}
+
+const (
+	sqlConversationColumns = `SELECT c.id, c.user_id, c.session_id, c.title, c.model, c.system_prompt, c.params, c.pinned, c.head_seq,
+		c.created_at, c.updated_at, c.deleted_at FROM conversations c`
+
+	sqlSelectConversation = sqlConversationColumns + ` WHERE c.session_id = ? AND c.user_id = ?`
+
+	sqlSelectPage = `SELECT updated_at, id FROM conversations WHERE session_id = ? AND user_id = ?`
+
+	sqlSelectConversations = sqlConversationColumns + ` WHERE c.user_id = ?1 AND c.deleted_at IS NULL
+		AND (c.updated_at, c.id) < (?2, ?3)
+		AND (?4 = '' OR c.title LIKE ?5 ESCAPE '\' OR EXISTS (
+			SELECT 1 FROM messages m LEFT JOIN snapshots s ON s.request_id = m.request_id AND m.role = 'assistant'
+			WHERE m.conversation_id = c.id AND coalesce(m.content, s.content) LIKE ?5 ESCAPE '\'))
+		ORDER BY c.updated_at DESC, c.id DESC LIMIT ?6`
+
+	sqlSelectTurns = `SELECT m.seq, m.role,
+		CASE WHEN m.role = 'assistant' AND r.kind IN ('message', 'edit') THEN r.seq ELSE r.parent_seq END,
+		coalesce(m.content, s.content), s.reasoning, s.finish, r.model, m.created_at, r.request_id, r.id, r.state, r.placed
+		FROM messages m JOIN requests r ON r.id = m.request_id
+		LEFT JOIN snapshots s ON s.request_id = m.request_id AND m.role = 'assistant'
+		WHERE m.conversation_id = ? ORDER BY m.seq`
+
+	// Unanswered requests of a conversation: with a question they are found
+	// through it, without one through their own index.
+	sqlSelectUnanswered = sqlRequestColumns + ` WHERE r.id IN (
+		SELECT m.request_id FROM messages m WHERE m.conversation_id = ?1 AND m.role = 'user'
+		UNION SELECT w.id FROM requests w WHERE w.conversation_id = ?1 AND w.kind IN ('regenerate', 'continue'))
+		AND r.state IN ('pending', 'generating', 'failed') ORDER BY r.seq`
+
+	sqlUpdateConversation = `UPDATE conversations SET title = ?, model = ?, system_prompt = ?, params = ?, pinned = ?, head_seq = ? WHERE id = ?`
+
+	sqlSelectGenerating = `SELECT 1 FROM requests WHERE conversation_id = ? AND state = 'generating'`
+
+	sqlDeleteConversation = `UPDATE conversations SET deleted_at = ? WHERE session_id = ? AND user_id = ? AND deleted_at IS NULL`
+
+	sqlRestoreConversation = `UPDATE conversations SET deleted_at = NULL
+		WHERE session_id = ? AND user_id = ? AND deleted_at > ? AND purging = 0`
+
+	sqlSelectRunningOf = sqlRequestColumns + ` WHERE c.session_id = ? AND c.user_id = ?` + sqlOpen + ` ORDER BY r.seq`
+)

@@ -1,0 +1,323 @@
+// Package db is the only package with SQL. It keeps Semel's one SQLite file: a
+// write queue with group commit in front of one connection, a few read-only
+// connections beside it, and the schema's upgrades.
+//
+// Exported methods own one short transaction each; nothing in here talks to a
+// network or renders anything.
+package db
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gofrs/flock"
+	"modernc.org/sqlite"
+)
+
+// Options say how to open a database. Only Path and Schema are needed.
+type Options struct {
+	Path   string
+	Schema string // schema.sql, for a new file
+	Log    *slog.Logger
+	// ReadOnly opens a file that another process may be serving, for reading only.
+	ReadOnly bool
+	// Readers is the number of reading connections, 4 when 0.
+	Readers int
+	// Fatal is called after an I/O error, when nothing more may be written. The
+	// default ends the process with exit code 70.
+	Fatal func(error)
+	// Driver opens the connections; the default is SQLite's. Tests put a driver
+	// that fails on purpose in its place.
+	Driver func(dsn string) (driver.Conn, error)
+
+	migrations []migration // tests only; nil is the program's own
+}
+
+// A DB is an open database. All its methods may be called by many goroutines.
+type DB struct {
+	path string
+	log  *slog.Logger
+	lock *flock.Flock
+	open func(dsn string) (driver.Conn, error)
+
+	queue   chan *op
+	written chan struct{} // closed when writeLoop has ended
+	closing sync.RWMutex  // held for reading while sending to queue
+	closed  bool          // under closing
+	fatal   func(error)
+
+	// Owned by the write loop.
+	writer          *conn
+	tx              int64
+	broken          error
+	sinceCheckpoint int // callers committed since the last finished checkpoint
+
+	readers chan *conn
+	nReader int
+
+	checkpointWanted chan struct{}
+	checkpointDone   atomic.Bool // a background checkpoint has run; the writer takes the rest
+	checkpointer     *conn
+	checkpointed     chan struct{} // closed when the checkpoint loop has ended
+}
+
+// ErrServed is returned by Open when another process serves the file.
+var ErrServed = errors.New("another semel process is serving this database")
+
+const (
+	applicationID = 0x53454D4C // "SEML"
+	queueLength   = 4096
+)
+
+// Open opens the database at o.Path, creating it with o.Schema when there is no
+// file. Unless o.ReadOnly, it holds the serving lock until Close: one serving
+// process a file. A file of a newer program is refused; an older one is copied,
+// the copy is checked, and then it is upgraded.
+func Open(o Options) (_ *DB, err error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Readers == 0 {
+		o.Readers = 4
+	}
+	if o.Driver == nil {
+		o.Driver = connectSQLite
+	}
+	if o.migrations == nil {
+		o.migrations = migrations
+	}
+	if o.Fatal == nil {
+		o.Fatal = func(err error) {
+			o.Log.Error("the database file failed: stopping at once, start-up will recover what is on disk", "error", err)
+			os.Exit(70)
+		}
+	}
+	setLocking()
+	registerFunctions()
+	d := &DB{
+		path: o.Path, log: o.Log, open: o.Driver, fatal: o.Fatal,
+		queue: make(chan *op, queueLength), written: make(chan struct{}),
+		readers: make(chan *conn, o.Readers), nReader: 0,
+		checkpointWanted: make(chan struct{}, 1), checkpointed: make(chan struct{}),
+	}
+	defer func() {
+		if err != nil {
+			d.closeFiles()
+		}
+	}()
+	if o.ReadOnly {
+		if _, err := os.Stat(filepath.Dir(o.Path)); err != nil {
+			return nil, err
+		}
+		close(d.written)
+		close(d.checkpointed)
+		d.closed = true
+		if err := d.openReaders(o.Readers); err != nil {
+			return nil, err
+		}
+		return d, d.checkVersion(len(o.migrations) + 1)
+	}
+	if err := d.takeLock(); err != nil {
+		return nil, err
+	}
+	if d.writer, err = d.connect(writerPragmas, "rwc"); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(o.Path, 0o600); err != nil {
+		return nil, err
+	}
+	if err := d.upgrade(o.Schema, o.migrations); err != nil {
+		return nil, err
+	}
+	if _, err := d.writer.queryRow(sqlSelectTx, nil, &d.tx); err != nil {
+		return nil, err
+	}
+	if fc, ok := d.writer.raw.(sqlite.FileControl); ok {
+		// A WAL that is kept and reused syncs twice as fast as one that grows anew.
+		if _, err := fc.FileControlPersistWAL("main", 1); err != nil {
+			return nil, err
+		}
+	}
+	if d.checkpointer, err = d.connect(writerPragmas, "rw"); err != nil {
+		return nil, err
+	}
+	if err := d.openReaders(o.Readers); err != nil {
+		return nil, err
+	}
+	go d.writeLoop()
+	go d.checkpointLoop()
+	return d, nil
+}
+
+// Path returns the path of the database file.
+func (d *DB) Path() string { return d.path }
+
+var lockingOnce sync.Once
+
+// setLocking asks SQLite for locks that an unrelated close of the same file in
+// this process cannot drop, and for fdatasync. Both are for the whole process and
+// must come before the first connection; neither exists everywhere.
+func setLocking() {
+	lockingOnce.Do(func() {
+		_, _ = sqlite.OFDLocking(true)
+		_, _ = sqlite.Fdatasync(true)
+	})
+}
+
+// writerPragmas: FULL, because NORMAL may lose the last acknowledged turn when
+// the power goes. checkpoints are ours (checkpointLoop). auto_vacuum must come
+// before the first table.
+var writerPragmas = []string{
+	"auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "synchronous(FULL)",
+	"fullfsync(1)", "checkpoint_fullfsync(1)", // macOS: fsync alone does not reach the medium
+	"foreign_keys(1)", "recursive_triggers(1)", "trusted_schema(0)", "busy_timeout(5000)",
+	"wal_autocheckpoint(0)", "temp_store(MEMORY)", "mmap_size(0)", "cache_size(-16000)",
+}
+
+var readerPragmas = []string{
+	"query_only(1)", "trusted_schema(0)", "busy_timeout(5000)", "temp_store(MEMORY)", "mmap_size(0)", "cache_size(-4000)",
+}
+
+func connectSQLite(dsn string) (driver.Conn, error) {
+	c, err := sqlite.NewConnector(dsn)
+	if err != nil {
+		return nil, err
+	}
+	return c.Connect(context.Background())
+}
+
+func (d *DB) connect(pragmas []string, mode string) (*conn, error) {
+	raw, err := d.open(dsn(d.path, mode, pragmas))
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", d.path, err)
+	}
+	return newConn(raw), nil
+}
+
+func dsn(path, mode string, pragmas []string) string {
+	q := url.Values{"mode": {mode}, "_pragma": pragmas}
+	// A path is not a URL: escape what SQLite would read as one, keep the rest.
+	return "file:" + (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath() + "?" + q.Encode()
+}
+
+func (d *DB) takeLock() error {
+	d.lock = flock.New(d.path + ".lock")
+	ok, err := d.lock.TryLock()
+	if err != nil {
+		return fmt.Errorf("lock %s: %w", d.path, err)
+	}
+	if !ok {
+		d.lock = nil
+		return fmt.Errorf("%w: %s. Stop it, or name another file with --db", ErrServed, d.path)
+	}
+	return nil
+}
+
+func (d *DB) openReaders(n int) error {
+	for range n {
+		c, err := d.connect(readerPragmas, "ro")
+		if err != nil {
+			return err
+		}
+		d.readers <- c
+		d.nReader++
+	}
+	return nil
+}
+
+// read runs fn in one read transaction: everything it sees is of one moment. It
+// returns ctx's error when ctx ends before a connection is free.
+func (d *DB) read(ctx context.Context, fn func(*conn) error) (err error) {
+	var c *conn
+	select {
+	case c = <-d.readers:
+		if c == nil {
+			return ErrClosed
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { d.readers <- c }()
+	if _, err := c.exec("BEGIN"); err != nil {
+		return err
+	}
+	defer func() {
+		if _, rerr := c.exec("ROLLBACK"); err == nil {
+			err = rerr
+		}
+	}()
+	return fn(c)
+}
+
+// Flush returns when everything that was handed to the write queue before it is
+// durable.
+func (d *DB) Flush(ctx context.Context) error {
+	return d.write(ctx, func(*Tx) error { return nil })
+}
+
+// Ping writes one row and returns when it is durable: the proof that the
+// database can still be written.
+func (d *DB) Ping(ctx context.Context) error {
+	return d.write(ctx, func(tx *Tx) error {
+		_, err := tx.exec(sqlUpdateTx, tx.n)
+		return err
+	})
+}
+
+// Close waits for the write queue to empty, checkpoints the WAL and gives up the
+// serving lock.
+func (d *DB) Close() error {
+	d.closing.Lock()
+	if !d.closed {
+		d.closed = true
+		close(d.queue)
+	}
+	d.closing.Unlock()
+	<-d.written
+	<-d.checkpointed
+	var errs []error
+	if d.writer != nil && d.broken == nil {
+		_, err := d.writer.exec("PRAGMA wal_checkpoint(TRUNCATE)")
+		errs = append(errs, err)
+	}
+	errs = append(errs, d.closeFiles())
+	return errors.Join(errs...)
+}
+
+func (d *DB) closeFiles() error {
+	var errs []error
+	for range d.nReader {
+		errs = append(errs, (<-d.readers).close())
+	}
+	d.nReader = 0
+	for _, c := range []*conn{d.checkpointer, d.writer} {
+		if c != nil {
+			errs = append(errs, c.close())
+		}
+	}
+	d.checkpointer, d.writer = nil, nil
+	if d.lock != nil {
+		errs = append(errs, d.lock.Unlock())
+		d.lock = nil
+	}
+	return errors.Join(errs...)
+}
+
+// ms is a time as the database keeps it: NULL when there is none.
+func ms(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UnixMilli()
+}
+
+const sqlSelectTx = `SELECT tx FROM instance`

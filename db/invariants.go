@@ -1,0 +1,202 @@
+package db
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"modernc.org/sqlite"
+
+	"semel/chat"
+)
+
+// An Invariant is a statement that always holds, as a query that must find
+// nothing. Each has its own deliberate damage in a test.
+type Invariant struct {
+	ID   string
+	Name string
+	SQL  string
+}
+
+// A Check is the result of one invariant: it holds when Count is 0.
+type Check struct {
+	Invariant
+	Count   int64    // rows found
+	Samples []string // the first few, as they came
+	Took    time.Duration
+}
+
+// Verify runs every invariant in one read transaction, so the answer is about
+// one moment, beside live traffic too. An error means that it could not run,
+// which says nothing about the file.
+func (d *DB) Verify(ctx context.Context) (checks []Check, err error) {
+	err = d.read(ctx, func(c *conn) error {
+		for _, inv := range Invariants {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			started := time.Now()
+			k := Check{Invariant: inv}
+			err := c.query(inv.SQL, nil, func(r row) error {
+				if k.Count++; len(k.Samples) < 5 {
+					k.Samples = append(k.Samples, strings.TrimSuffix(fmt.Sprintln(r.values), "\n"))
+				}
+				return nil
+			})
+			if err != nil {
+				return fmt.Errorf("%s %s: %w", inv.ID, inv.Name, err)
+			}
+			k.Took = time.Since(started)
+			checks = append(checks, k)
+		}
+		return nil
+	})
+	return checks, err
+}
+
+var registerOnce sync.Once
+
+// registerFunctions gives every connection opened later the two digests that
+// invariants recompute. Open calls it first.
+func registerFunctions() {
+	registerOnce.Do(func() {
+		sqlite.MustRegisterDeterministicScalarFunction("snapshot_digest", 3, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+			var s [3]string
+			for i := range s {
+				if err := scanText(args[i], func(v string) { s[i] = v }); err != nil {
+					return nil, err
+				}
+			}
+			return SnapshotDigest(s[0], s[1], s[2]), nil
+		})
+		sqlite.MustRegisterDeterministicScalarFunction("tombstone_digest", 3, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+			user, _ := args[0].(int64)
+			session, _ := args[1].(string)
+			request, _ := args[2].(string)
+			return tombstone(chat.Key{UserID: user, SessionID: session, RequestID: request}), nil
+		})
+	})
+}
+
+// Invariants are all that verify checks at this stage. The ids are those of the
+// worked list of invariants; S are SQLite's own checks, G are about the guards.
+var Invariants = []Invariant{
+	{"S1", "the file's structure is sound", `SELECT * FROM pragma_quick_check WHERE quick_check <> 'ok'`},
+	{"S2", "every reference points at a row", `SELECT "table", rowid, parent FROM pragma_foreign_key_check`},
+
+	{"I01", "one request a key (asked without the index)",
+		`SELECT user_id, conversation_id, request_id, count(*) FROM requests NOT INDEXED GROUP BY 1, 2, 3 HAVING count(*) > 1`},
+	{"I02", "every request id is in canonical form",
+		`SELECT id, request_id FROM requests WHERE length(request_id) NOT BETWEEN 8 AND 64 OR request_id GLOB '*[^0-9A-Za-z._:-]*'
+		 OR (length(request_id) = 26 AND upper(request_id) NOT GLOB '*[^0-9A-HJKMNP-TV-Z]*' AND (request_id <> upper(request_id) OR request_id > '8'))
+		 OR (request_id GLOB '????????-????-????-????-????????????' AND lower(request_id) NOT GLOB '*[^0-9a-f-]*' AND request_id <> lower(request_id))`},
+	{"I03", "a request is in a conversation of its own user",
+		`SELECT r.id FROM requests r LEFT JOIN conversations c ON c.id = r.conversation_id WHERE c.user_id IS NOT r.user_id`},
+	{"I04", "every transition is an allowed edge",
+		`SELECT request_id, n FROM transitions WHERE from_state || '>' || to_state NOT IN ('new>pending', 'pending>generating', 'pending>failed',
+		 'generating>pending', 'generating>failed', 'generating>acknowledged', 'acknowledged>committed', 'failed>pending')`},
+	{"I05", "the transitions of a request are one unbroken path from new",
+		`SELECT request_id, n FROM (SELECT request_id, n, from_state,
+		 coalesce(lag(to_state) OVER w, 'new') AS want, row_number() OVER w AS k
+		 FROM transitions WINDOW w AS (PARTITION BY request_id ORDER BY n)) WHERE from_state <> want OR n <> k`},
+	{"I06", "the state of a request is the end of its path",
+		`SELECT r.id FROM requests r LEFT JOIN transitions t ON t.request_id = r.id AND t.n = r.steps
+		 WHERE t.to_state IS NOT r.state OR r.steps <> (SELECT count(*) FROM transitions x WHERE x.request_id = r.id)`},
+	{"I07", "nothing follows committed, and only a restart by a client follows failed",
+		`SELECT t.request_id, t.n FROM transitions t JOIN transitions p ON p.request_id = t.request_id AND p.n = t.n - 1
+		 WHERE p.to_state = 'committed' OR (p.to_state = 'failed' AND (t.to_state <> 'pending' OR t.reason NOT IN ('explicit', 'restarted') OR t.actor NOT LIKE 'user:%'))`},
+	{"I08", "only a claim raises the attempt, by one",
+		`SELECT request_id, n FROM (SELECT request_id, n, to_state, attempt, coalesce(lag(attempt) OVER (PARTITION BY request_id ORDER BY n), 0) AS before FROM transitions)
+		 WHERE attempt <> before + (to_state = 'generating')`},
+	{"I09", "the attempt of a request is the highest of its path",
+		`SELECT r.id FROM requests r WHERE r.attempt IS NOT (SELECT max(attempt) FROM transitions t WHERE t.request_id = r.id)`},
+	{"I10", "a lease is held exactly while generating",
+		`SELECT id FROM requests WHERE (state = 'generating') <> (owner IS NOT NULL) OR (owner IS NULL) <> (lease_until IS NULL)`},
+	{"I11", "attempts are numbered 1 to the request's attempt",
+		`SELECT r.id FROM requests r LEFT JOIN attempts a ON a.request_id = r.id GROUP BY r.id
+		 HAVING count(a.n) <> r.attempt OR (count(a.n) > 0 AND (min(a.n) <> 1 OR max(a.n) <> count(a.n)))`},
+	{"I12", "an attempt is open exactly while its request is generating it",
+		`SELECT a.request_id, a.n FROM attempts a LEFT JOIN requests r ON r.id = a.request_id
+		 WHERE (a.outcome IS NULL) <> (r.state IS 'generating' AND r.attempt = a.n)`},
+	{"I13", "every attempt was claimed, in the transaction that opened it",
+		`SELECT a.request_id, a.n FROM attempts a WHERE NOT EXISTS (SELECT 1 FROM transitions t
+		 WHERE t.request_id = a.request_id AND t.to_state = 'generating' AND t.attempt = a.n AND t.tx = a.tx)`},
+	{"I15", "a snapshot comes from a closed attempt that answered, of the same request",
+		`SELECT s.request_id FROM snapshots s LEFT JOIN attempts a ON a.request_id = s.request_id AND a.n = s.attempt
+		 WHERE a.outcome IS NULL OR a.outcome NOT IN ('ok', 'stopped') OR (a.outcome = 'stopped') <> (s.finish = 'stopped') OR a.tx >= s.tx`},
+	{"I16", "a snapshot still has its digest",
+		`SELECT request_id FROM snapshots WHERE sha256 <> snapshot_digest(content, reasoning, tool_calls)`},
+	{"I17", "a request has a snapshot exactly when its answer is final",
+		`SELECT r.id FROM requests r LEFT JOIN snapshots s ON s.request_id = r.id
+		 WHERE (r.state IN ('acknowledged', 'committed')) <> (s.request_id IS NOT NULL)`},
+	{"I18", "the snapshot was written under the attempt that acknowledged it",
+		`SELECT s.request_id FROM snapshots s JOIN requests r ON r.id = s.request_id LEFT JOIN transitions t ON t.request_id = s.request_id AND t.to_state = 'acknowledged'
+		 WHERE t.attempt IS NOT s.attempt OR t.tx IS NOT s.tx OR r.attempt <> s.attempt`},
+	{"I19", "one question a request that writes one, with its acceptance",
+		`SELECT r.id FROM requests r LEFT JOIN messages m ON m.conversation_id = r.conversation_id AND m.seq = r.seq AND m.role = 'user'
+		 WHERE (r.kind IN ('message', 'edit')) <> (m.seq IS NOT NULL) OR (m.seq IS NOT NULL AND (m.request_id <> r.id OR m.tx <> r.accepted_tx))`},
+	{"I20", "one answer in the history exactly when it is final",
+		`SELECT r.id FROM requests r LEFT JOIN messages m ON m.conversation_id = r.conversation_id AND m.role = 'assistant'
+		 AND m.seq = r.seq + (r.kind IN ('message', 'edit'))
+		 WHERE (r.state IN ('acknowledged', 'committed')) <> (m.seq IS NOT NULL) OR (m.seq IS NOT NULL AND m.request_id <> r.id)`},
+	{"I22", "every message belongs to a request of its conversation, at the number reserved for it",
+		`SELECT m.conversation_id, m.seq FROM messages m LEFT JOIN requests r ON r.id = m.request_id
+		 WHERE r.conversation_id IS NOT m.conversation_id OR m.seq <> r.seq + (m.role = 'assistant' AND r.kind IN ('message', 'edit'))`},
+	{"I23", "one charge exactly when the answer is final",
+		`SELECT r.id FROM requests r LEFT JOIN ledger l ON l.request_id = r.id AND l.kind = 'charge' GROUP BY r.id
+		 HAVING count(l.id) <> (r.state IN ('acknowledged', 'committed'))`},
+	{"I24", "a charge is for its snapshot's tokens, its user, at the frozen price, rounded up once",
+		`SELECT l.id FROM ledger l JOIN requests r ON r.id = l.request_id JOIN snapshots s ON s.request_id = r.id WHERE l.kind = 'charge' AND
+		 (l.user_id <> r.user_id OR l.attempt <> s.attempt OR l.input_tokens <> s.input_tokens OR l.cached_tokens <> s.cached_tokens OR l.output_tokens <> s.output_tokens
+		 OR l.micros <> ((s.input_tokens - s.cached_tokens) * r.price_input + s.cached_tokens * r.price_cached + s.output_tokens * r.price_output + 999999) / 1000000)`},
+	{"I25", "waste is of a closed attempt that was not used",
+		`SELECT l.id FROM ledger l JOIN requests r ON r.id = l.request_id LEFT JOIN attempts a ON a.request_id = l.request_id AND a.n = l.attempt
+		 WHERE l.kind = 'waste' AND (a.outcome IS NULL OR a.outcome IN ('ok', 'none'))`},
+	{"I27", "one dedupe mark exactly when the answer is final, with the key and fingerprint of its request",
+		`SELECT r.id FROM requests r LEFT JOIN processed p ON p.request_id = r.request_id AND p.conversation_id = r.conversation_id AND p.user_id = r.user_id
+		 WHERE (r.state IN ('acknowledged', 'committed')) <> (p.request IS NOT NULL) OR (p.request IS NOT NULL AND (p.request <> r.id OR p.fingerprint <> r.fingerprint))
+		 UNION ALL SELECT request FROM processed p WHERE NOT EXISTS (SELECT 1 FROM requests r WHERE r.id = p.request)`},
+	{"I28", "snapshot, answer, charge and dedupe mark were written in the transaction that acknowledged",
+		`SELECT t.request_id FROM transitions t JOIN requests r ON r.id = t.request_id WHERE t.to_state = 'acknowledged' AND (
+		 t.tx IS NOT (SELECT s.tx FROM snapshots s WHERE s.request_id = r.id)
+		 OR t.tx IS NOT (SELECT m.tx FROM messages m WHERE m.conversation_id = r.conversation_id AND m.seq = r.seq + (r.kind IN ('message', 'edit')))
+		 OR t.tx IS NOT (SELECT l.tx FROM ledger l WHERE l.request_id = r.id AND l.kind = 'charge')
+		 OR t.tx IS NOT (SELECT p.tx FROM processed p WHERE p.request_id = r.request_id AND p.conversation_id = r.conversation_id AND p.user_id = r.user_id))`},
+	{"I34", "with no effects, committed comes in the transaction that acknowledged",
+		`SELECT a.request_id FROM transitions a LEFT JOIN transitions c ON c.request_id = a.request_id AND c.to_state = 'committed'
+		 WHERE a.to_state = 'acknowledged' AND c.tx IS NOT a.tx`},
+	{"I44", "acceptance wrote request, first transition and first arrival together",
+		`SELECT r.id FROM requests r LEFT JOIN transitions t ON t.request_id = r.id AND t.n = 1 LEFT JOIN arrivals a ON a.request_id = r.id AND a.n = 1
+		 WHERE t.tx IS NOT r.accepted_tx OR a.decision IS NOT 'first'`},
+	{"I48", "a failed request has a reason and the others have none",
+		`SELECT id FROM requests WHERE (state = 'failed') <> (failure_code IS NOT NULL) OR (state IN ('committed', 'failed')) <> (completed_at IS NOT NULL)`},
+	{"I49", "no row is ahead of the transaction counter",
+		`SELECT 'requests', id FROM requests WHERE accepted_tx > (SELECT tx FROM instance)
+		 UNION ALL SELECT 'transitions', request_id FROM transitions WHERE tx > (SELECT tx FROM instance)
+		 UNION ALL SELECT 'ledger', id FROM ledger WHERE tx > (SELECT tx FROM instance)`},
+	{"I50", "the guards are in the schema",
+		`SELECT x.name FROM (SELECT 'requests_edges' AS name UNION ALL SELECT 'requests_identity' UNION ALL SELECT 'requests_attempt' UNION ALL SELECT 'requests_context'
+		 UNION ALL SELECT 'requests_no_delete' UNION ALL SELECT 'transitions_no_update' UNION ALL SELECT 'transitions_no_delete' UNION ALL SELECT 'attempts_closed'
+		 UNION ALL SELECT 'attempts_no_delete' UNION ALL SELECT 'snapshots_no_update' UNION ALL SELECT 'snapshots_no_delete' UNION ALL SELECT 'messages_no_update'
+		 UNION ALL SELECT 'messages_no_delete' UNION ALL SELECT 'ledger_no_update' UNION ALL SELECT 'ledger_no_delete' UNION ALL SELECT 'requests_generating'
+		 UNION ALL SELECT 'ledger_charge') x LEFT JOIN sqlite_schema s ON s.name = x.name AND s.type IN ('trigger', 'index') WHERE s.name IS NULL`},
+	{"I57", "after an unknown outcome the model was called again only because a person or the policy said so",
+		`SELECT a.request_id, a.n FROM attempts a JOIN attempts p ON p.request_id = a.request_id AND p.n = a.n - 1
+		 WHERE p.outcome IN ('unknown', 'fenced') AND a.reason NOT IN ('explicit', 'rerun')`},
+	{"I58", "one request of a conversation generates at a time, and no earlier one waits",
+		`SELECT g.id FROM requests g JOIN requests e ON e.conversation_id = g.conversation_id AND e.id <> g.id
+		 WHERE g.state = 'generating' AND (e.state = 'generating' OR (e.state = 'pending' AND e.seq < g.seq AND e.steps = 1))`},
+	{"I59", "the head is a message of the conversation",
+		`SELECT c.id FROM conversations c WHERE c.head_seq <> 0 AND c.purging = 0 AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.conversation_id = c.id AND m.seq = c.head_seq)`},
+	{"I60", "a request hangs under an earlier message of its conversation, or under none",
+		`SELECT r.id FROM requests r WHERE r.parent_seq <> 0 AND (r.parent_seq = r.seq
+		 OR NOT EXISTS (SELECT 1 FROM messages m WHERE m.conversation_id = r.conversation_id AND m.seq = r.parent_seq))`},
+	{"I61", "no number of a message is above what the conversation gave out",
+		`SELECT r.id FROM requests r JOIN conversations c ON c.id = r.conversation_id WHERE r.seq + (r.kind IN ('message', 'edit')) >= c.next_seq`},
+	{"I62", "no purged id lives",
+		`SELECT r.id FROM requests r JOIN conversations c ON c.id = r.conversation_id JOIN tombstones t
+		 ON t.digest = tombstone_digest(r.user_id, c.session_id, r.request_id)`},
+}

@@ -1,0 +1,190 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// A migration upgrades the schema by one version, in one transaction.
+type migration struct {
+	sql string
+}
+
+// migrations[i] upgrades version i+1 to i+2. schema.sql is always the newest
+// version; a test proves that an upgraded old file has exactly its schema.
+var migrations = []migration{}
+
+// upgrade makes the file's schema the program's. It runs before the write loop
+// starts, on the writer's connection.
+func (d *DB) upgrade(schema string, migrations []migration) error {
+	want := len(migrations) + 1
+	version, app, tables, err := d.fileVersion(d.writer)
+	if err != nil {
+		return err
+	}
+	switch {
+	case version == 0 && tables == 0:
+		return d.create(schema, want)
+	case app != applicationID:
+		return fmt.Errorf("%s is not a Semel database (application id %#x): it is left as it is", d.path, app)
+	case version == want:
+		return nil
+	case version > want:
+		return newerErr(d.path, version, want)
+	}
+	copy := fmt.Sprintf("%s.v%d-%s.bak", d.path, version, time.Now().UTC().Format("20060102T150405"))
+	if err := d.backup(copy); err != nil {
+		return fmt.Errorf("copy before the upgrade from version %d to %d (nothing was changed): %w", version, want, err)
+	}
+	d.log.Info("upgrading the database", "from", version, "to", want, "copy", copy)
+	for v := version; v < want; v++ {
+		if err := d.migrate(migrations[v-1].sql, v+1); err != nil {
+			return fmt.Errorf("upgrade to version %d (the file is at version %d, a copy is %s): %w", v+1, v, copy, err)
+		}
+	}
+	return nil
+}
+
+func (d *DB) create(schema string, version int) error {
+	now := time.Now().UnixMilli()
+	return d.migrate(fmt.Sprintf(`%s;
+PRAGMA application_id = %d;
+INSERT INTO instance (one, created_at) VALUES (1, %d);
+INSERT INTO users (id, name, created_at) VALUES (%d, 'local', %d);
+`, schema, applicationID, now, LocalUser, now), version)
+}
+
+// LocalUser is the one user of a program without accounts.
+const LocalUser int64 = 1
+
+func (d *DB) migrate(sql string, version int) error {
+	err := d.writer.script(fmt.Sprintf("BEGIN IMMEDIATE;\n%s;\nPRAGMA user_version = %d;\nCOMMIT;", sql, version))
+	if err != nil {
+		_ = d.writer.script("ROLLBACK") // SQLite may have done it already
+		return err
+	}
+	return nil
+}
+
+func (d *DB) fileVersion(c *conn) (version, app, tables int, err error) {
+	for _, q := range []struct {
+		sql  string
+		into *int
+	}{
+		{"PRAGMA user_version", &version},
+		{"PRAGMA application_id", &app},
+		{"SELECT count(*) FROM sqlite_schema", &tables},
+	} {
+		if _, err := c.queryRow(q.sql, nil, q.into); err != nil {
+			return 0, 0, 0, fmt.Errorf("read %s: %w", d.path, err)
+		}
+	}
+	return version, app, tables, nil
+}
+
+func (d *DB) checkVersion(want int) error {
+	return d.read(context.Background(), func(c *conn) error {
+		version, app, _, err := d.fileVersion(c)
+		switch {
+		case err != nil:
+			return err
+		case app != applicationID:
+			return fmt.Errorf("%s is not a Semel database", d.path)
+		case version > want:
+			return newerErr(d.path, version, want)
+		case version < want:
+			return fmt.Errorf("%s has version %d, this program needs %d: `semel serve` upgrades it", d.path, version, want)
+		}
+		return nil
+	})
+}
+
+func newerErr(path string, version, want int) error {
+	return fmt.Errorf("%s was written by a newer Semel (schema version %d, this program knows %d): install that version, or restore a backup", path, version, want)
+}
+
+// backup writes a checked copy of the file to path, mode 0600. It never replaces
+// a file.
+func (d *DB) backup(path string) (err error) {
+	// Made by us first, because VACUUM INTO would make it readable by others; it
+	// accepts an existing empty file.
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}()
+	if _, err := d.writer.exec("VACUUM INTO ?", path); err != nil {
+		return err
+	}
+	if err := syncFile(path); err != nil {
+		return err
+	}
+	return d.checkCopy(path)
+}
+
+// checkCopy reads the whole copy back: its structure, its references, and that
+// it has as many rows as the original.
+func (d *DB) checkCopy(path string) (err error) {
+	raw, err := d.open(dsn(path, "ro", readerPragmas))
+	if err != nil {
+		return err
+	}
+	c := newConn(raw)
+	defer func() { err = errors.Join(err, c.close()) }()
+	var verdict string
+	if _, err := c.queryRow("PRAGMA integrity_check", nil, &verdict); err != nil {
+		return err
+	}
+	if verdict != "ok" {
+		return fmt.Errorf("the copy is damaged: %s", verdict)
+	}
+	if broken, err := c.queryRow("SELECT 1 FROM pragma_foreign_key_check LIMIT 1", nil, new(int)); err != nil || broken {
+		return errors.Join(err, errors.New("the copy has rows that refer to nothing"))
+	}
+	var tables []string
+	err = d.writer.query("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'", nil, func(r row) error {
+		var name string
+		defer func() { tables = append(tables, name) }()
+		return r.scan(&name)
+	})
+	if err != nil {
+		return err
+	}
+	for _, t := range tables {
+		var have, want int64
+		count := `SELECT count(*) FROM "` + t + `"`
+		if _, err := d.writer.queryRow(count, nil, &want); err != nil {
+			return err
+		}
+		if _, err := c.queryRow(count, nil, &have); err != nil {
+			return err
+		}
+		if have != want {
+			return fmt.Errorf("the copy has %d rows in %s, the file %d", have, t, want)
+		}
+	}
+	return nil
+}
+
+// syncFile makes a finished file and its name durable.
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(path))
+}

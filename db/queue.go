@@ -1,0 +1,203 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+)
+
+// maxBatch is how many callers share one commit at the most.
+const maxBatch = 512
+
+// A Tx is one caller's part of a shared transaction.
+type Tx struct {
+	*conn
+	n     int64     // its number: every row it writes carries it
+	now   time.Time // read once
+	wrote bool
+}
+
+func (tx *Tx) exec(sql string, args ...any) (int64, error) {
+	tx.wrote = true
+	return tx.conn.exec(sql, args...)
+}
+
+func (tx *Tx) insert(sql string, args ...any) (int64, error) {
+	tx.wrote = true
+	return tx.conn.insert(sql, args...)
+}
+
+// An op is one caller waiting for its turn.
+type op struct {
+	ctx  context.Context
+	fn   func(*Tx) error
+	err  error
+	done chan struct{}
+}
+
+// write runs fn as one transaction and returns when it is durable. Many callers
+// at once share one BEGIN IMMEDIATE … COMMIT and its single fsync; each runs
+// under its own SAVEPOINT, so an error or panic of one undoes only its own part.
+//
+// A caller whose ctx ends before its turn is dropped with ctx's error; from its
+// turn on, ctx is not looked at. ErrOutcomeOpen means that the commit failed.
+// fn must not keep tx, and what it stores in variables of the caller counts only
+// when write returns nil.
+func (d *DB) write(ctx context.Context, fn func(*Tx) error) error {
+	o := &op{ctx: ctx, fn: fn, done: make(chan struct{})}
+	d.closing.RLock()
+	if d.closed {
+		d.closing.RUnlock()
+		return ErrClosed
+	}
+	select {
+	case d.queue <- o:
+		d.closing.RUnlock()
+	case <-ctx.Done():
+		d.closing.RUnlock()
+		return ctx.Err()
+	}
+	<-o.done
+	return o.err
+}
+
+// writeLoop is the only goroutine that uses d.writer until Close. There is no
+// timer: a lone caller commits at once, and whoever arrives during a commit
+// shares the next one.
+func (d *DB) writeLoop() {
+	defer close(d.written)
+	batch := make([]*op, 0, maxBatch)
+	for first := range d.queue {
+		batch = append(batch[:0], first)
+	drain:
+		for len(batch) < maxBatch {
+			select {
+			case o, ok := <-d.queue:
+				if !ok {
+					break drain
+				}
+				batch = append(batch, o)
+			default:
+				break drain
+			}
+		}
+		d.commit(batch)
+		for i, o := range batch {
+			close(o.done)
+			batch[i] = nil
+		}
+		d.checkpointRest(len(batch))
+	}
+}
+
+// commit runs one batch. When it returns, every op has its error or is durable.
+func (d *DB) commit(batch []*op) {
+	if d.broken != nil {
+		failAll(batch, d.broken)
+		return
+	}
+	if _, err := d.writer.exec("BEGIN IMMEDIATE"); err != nil {
+		failAll(batch, fmt.Errorf("begin: %w", err))
+		d.checkFatal(err)
+		return
+	}
+	tx := Tx{conn: d.writer, now: time.Now()}
+	wrote, lost := false, error(nil)
+	for _, o := range batch {
+		if lost != nil {
+			o.err = lost
+			continue
+		}
+		if o.err = o.ctx.Err(); o.err != nil {
+			continue
+		}
+		d.tx++
+		tx.n, tx.wrote = d.tx, false
+		lost = d.runOp(&tx, o)
+		wrote = wrote || (o.err == nil && tx.wrote)
+	}
+	switch {
+	case lost != nil:
+		// SQLite itself gave the whole transaction up (full disk, I/O error):
+		// nobody's part is stored, whatever their own statements said.
+		failAll(batch, fmt.Errorf("transaction rolled back: %w", lost))
+		_, _ = d.writer.exec("ROLLBACK") // fails when there is nothing left to undo
+		d.checkFatal(lost)
+		return
+	case !wrote:
+		if _, err := d.writer.exec("ROLLBACK"); err != nil {
+			d.checkFatal(err)
+		}
+		return
+	}
+	_, err := d.writer.exec(sqlUpdateTx, d.tx)
+	if err == nil {
+		// If we die before this returns, either all of the batch is stored or none
+		// of it; nobody has been told yet.
+		_, err = d.writer.exec("COMMIT")
+	}
+	if err == nil {
+		return
+	}
+	for _, o := range batch {
+		if o.err == nil {
+			o.err = fmt.Errorf("%w: %w", ErrOutcomeOpen, err)
+		}
+	}
+	_, _ = d.writer.exec("ROLLBACK") // fails when the failed COMMIT ended the transaction
+	d.checkFatal(err)
+}
+
+// runOp runs one caller's part under its savepoint. It returns an error only when
+// the whole transaction is lost.
+func (d *DB) runOp(tx *Tx, o *op) error {
+	if _, err := d.writer.exec("SAVEPOINT caller"); err != nil {
+		o.err = err
+		return err
+	}
+	o.err = call(o.fn, tx)
+	if o.err == nil {
+		if _, err := d.writer.exec("RELEASE caller"); err != nil {
+			o.err = err
+			return err
+		}
+		return nil
+	}
+	if isFatal(o.err) {
+		return o.err
+	}
+	if _, err := d.writer.exec("ROLLBACK TO caller"); err != nil {
+		return errors.Join(o.err, err)
+	}
+	_, err := d.writer.exec("RELEASE caller")
+	return err
+}
+
+func call(fn func(*Tx) error, tx *Tx) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &panicError{value: v, stack: debug.Stack()}
+		}
+	}()
+	return fn(tx)
+}
+
+func failAll(batch []*op, err error) {
+	for _, o := range batch {
+		o.err = err
+	}
+}
+
+// checkFatal ends the process after an I/O error (contract, section 2): what the
+// kernel still holds of the file is not to be trusted, and start-up recovery
+// reads what the disk really has.
+func (d *DB) checkFatal(err error) {
+	if isFatal(err) {
+		d.broken = fmt.Errorf("%w: the database failed: %w", ErrOutcomeOpen, err)
+		d.fatal(err)
+	}
+}
+
+const sqlUpdateTx = `UPDATE instance SET tx = ?`

@@ -1,0 +1,256 @@
+package db
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"time"
+
+	"semel/chat"
+)
+
+// Record returns the request with this key as the API shows it. Errors as Find.
+func (d *DB) Record(ctx context.Context, k chat.Key) (rec chat.Record, err error) {
+	err = d.read(ctx, func(c *conn) error {
+		r, err := c.find(k)
+		if err != nil {
+			return err
+		}
+		rec, err = c.record(r)
+		return err
+	})
+	return rec, err
+}
+
+// RecordOf returns the request with this internal id as the API shows it.
+func (d *DB) RecordOf(ctx context.Context, id int64) (rec chat.Record, err error) {
+	err = d.read(ctx, func(c *conn) error {
+		var r chat.Request
+		found, err := c.queryRow(sqlLoadRequest, []any{id}, append(requestDest(&r), new(bool))...)
+		if err != nil || !found {
+			return orNotFound(err)
+		}
+		rec, err = c.record(r)
+		return err
+	})
+	return rec, err
+}
+
+func orNotFound(err error) error {
+	if err != nil {
+		return err
+	}
+	return ErrNotFound
+}
+
+func (c *conn) record(r chat.Request) (chat.Record, error) {
+	q := "?sessionId=" + url.QueryEscape(r.Key.SessionID)
+	rec := chat.Record{
+		RequestID: r.Key.RequestID, SessionID: r.Key.SessionID, Kind: r.Kind,
+		Status: r.State.Status(), State: r.State, Attempt: r.Attempt, Model: r.Model,
+		ContextDropped: r.ContextDropped, Effects: []chat.Effect{},
+		CreatedAt: chat.Stamp{Time: r.CreatedAt}, CompletedAt: chat.Stamp{Time: r.CompletedAt},
+		StatusURL: "/api/chat/status/" + r.Key.RequestID + q,
+		StreamURL: "/api/chat/stream/" + r.Key.RequestID + q,
+	}
+	if r.State.Answered() {
+		return rec, c.addAnswer(r, &rec)
+	}
+	p, err := c.partial(r.ID, r.Attempt)
+	if err != nil {
+		return rec, err
+	}
+	rec.Content = p.Text
+	if r.State == chat.StateFailed {
+		problem := r.Failure.Problem(r.Key.RequestID)
+		problem.Partial = len(p.Text)
+		rec.Error = &problem
+	}
+	return rec, nil
+}
+
+func (c *conn) addAnswer(r chat.Request, rec *chat.Record) error {
+	m := chat.RecordMessage{Role: "assistant", Seq: AnswerSeq(r)}
+	var u chat.Usage
+	var micros int64
+	found, err := c.queryRow(sqlSelectAnswer, []any{r.ID}, &m.Content, &m.Reasoning, &m.Finish, &m.CreatedAt.Time,
+		&u.InputTokens, &u.CachedTokens, &u.OutputTokens, &u.Estimated, &micros)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return fmt.Errorf("request %d is %s without a snapshot: run semel verify", r.ID, r.State)
+	}
+	m.ID = chat.MessageID(r.Key.SessionID, m.Seq)
+	m.ParentID = chat.MessageID(r.Key.SessionID, r.ParentSeq)
+	if r.Kind.WritesQuestion() {
+		m.ParentID = chat.MessageID(r.Key.SessionID, r.Seq)
+	}
+	rec.Content, rec.Message, rec.Usage = m.Content, &m, &u
+	rec.Cost = &chat.Money{Micros: micros}
+	return nil
+}
+
+// A Receipt is everything that happened to one intent.
+type Receipt struct {
+	Request     chat.Request
+	Record      chat.Record
+	Arrivals    []Arrival
+	Transitions []Transition
+	Attempts    []Attempt
+	Snapshot    []byte // its SHA-256; nil when there is none
+	Ledger      []LedgerRow
+}
+
+// An Arrival is one time the id came in.
+type Arrival struct {
+	At       time.Time
+	Source   chat.Source
+	Decision chat.Decision
+	Status   int // 0 while the first has not been answered
+}
+
+// A Transition is one change of state.
+type Transition struct {
+	N             int64
+	From, To      chat.State
+	Attempt       int64
+	Actor, Reason string
+	At            time.Time
+}
+
+// An Attempt is one call to a model.
+type Attempt struct {
+	N                                            int64
+	Reason, Model, Code                          string
+	StartedAt, DispatchedAt, FirstToken, EndedAt time.Time
+	Outcome                                      chat.Outcome // "" while it runs
+	Usage                                        *chat.Usage
+}
+
+// A LedgerRow is one movement of money.
+type LedgerRow struct {
+	Kind    string
+	Attempt int64
+	Micros  int64
+	Usage   chat.Usage
+	At      time.Time
+}
+
+// Receipt returns everything about the request with this key, of one moment.
+// Errors as Find.
+func (d *DB) Receipt(ctx context.Context, k chat.Key) (rc Receipt, err error) {
+	err = d.read(ctx, func(c *conn) (err error) {
+		if rc.Request, err = c.find(k); err != nil {
+			return err
+		}
+		if rc.Record, err = c.record(rc.Request); err != nil {
+			return err
+		}
+		return c.evidence(&rc)
+	})
+	return rc, err
+}
+
+func (c *conn) evidence(rc *Receipt) error {
+	id := []any{rc.Request.ID}
+	err := c.query(sqlSelectArrivals, id, func(r row) error {
+		var a Arrival
+		err := r.scan(&a.At, &a.Source, &a.Decision, &a.Status)
+		rc.Arrivals = append(rc.Arrivals, a)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = c.query(sqlSelectTransitions, id, func(r row) error {
+		var t Transition
+		err := r.scan(&t.N, &t.From, &t.To, &t.Attempt, &t.Actor, &t.Reason, &t.At)
+		rc.Transitions = append(rc.Transitions, t)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = c.query(sqlSelectAttempts, id, func(r row) error {
+		var a Attempt
+		var u chat.Usage
+		err := r.scan(&a.N, &a.Reason, &a.Model, &a.Code, &a.StartedAt, &a.DispatchedAt, &a.FirstToken, &a.EndedAt,
+			&a.Outcome, &u.InputTokens, &u.CachedTokens, &u.OutputTokens, &u.Estimated)
+		if a.Outcome != "" {
+			a.Usage = &u
+		}
+		rc.Attempts = append(rc.Attempts, a)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = c.query(sqlSelectLedger, id, func(r row) error {
+		var l LedgerRow
+		err := r.scan(&l.Kind, &l.Attempt, &l.Micros, &l.Usage.InputTokens, &l.Usage.CachedTokens, &l.Usage.OutputTokens, &l.Usage.Estimated, &l.At, new(int64))
+		rc.Ledger = append(rc.Ledger, l)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, err = c.queryRow(sqlSelectDigest, id, &rc.Snapshot)
+	return err
+}
+
+// A Repeat is an arrival of an id that was accepted before, or what the first
+// one was answered.
+type Repeat struct {
+	RequestID int64
+	At        time.Time
+	Source    chat.Source
+	Decision  chat.Decision // first: fill in the status of the first arrival
+	Status    int
+}
+
+// RecordArrivals stores repeats, in order, in one transaction.
+func (d *DB) RecordArrivals(ctx context.Context, repeats []Repeat) error {
+	return d.write(ctx, func(tx *Tx) error {
+		for _, a := range repeats {
+			var err error
+			if a.Decision == chat.DecisionFirst {
+				_, err = tx.exec(sqlFirstArrivalStatus, a.Status, a.RequestID)
+			} else {
+				_, err = tx.exec(sqlInsertArrival, a.At, a.Source, a.Decision, a.Status, a.RequestID)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+const (
+	sqlSelectAnswer = `SELECT s.content, s.reasoning, s.finish, s.created_at, s.input_tokens, s.cached_tokens, s.output_tokens,
+		s.estimated, l.micros FROM snapshots s JOIN ledger l ON l.request_id = s.request_id AND l.kind = 'charge'
+		WHERE s.request_id = ?`
+
+	sqlSelectArrivals = `SELECT at, source, decision, status FROM arrivals WHERE request_id = ? ORDER BY n`
+
+	sqlSelectTransitions = `SELECT n, from_state, to_state, attempt, actor, reason, at FROM transitions WHERE request_id = ? ORDER BY n`
+
+	sqlSelectAttempts = `SELECT n, reason, model, code, started_at, dispatched_at, first_token_at, ended_at, outcome,
+		input_tokens, cached_tokens, output_tokens, estimated FROM attempts WHERE request_id = ? ORDER BY n`
+
+	// Two halves, because each has its own partial index.
+	sqlSelectLedger = `SELECT kind, attempt, micros, input_tokens, cached_tokens, output_tokens, estimated, at, id
+		FROM ledger WHERE request_id = ?1 AND kind = 'charge'
+		UNION ALL SELECT kind, attempt, micros, input_tokens, cached_tokens, output_tokens, estimated, at, id
+		FROM ledger WHERE request_id = ?1 AND kind = 'waste' ORDER BY 9`
+
+	sqlSelectDigest = `SELECT sha256 FROM snapshots WHERE request_id = ?`
+
+	sqlFirstArrivalStatus = `UPDATE arrivals SET status = ? WHERE request_id = ? AND n = 1 AND status IS NULL`
+
+	// A repeat of a request that was purged meanwhile is dropped with it.
+	sqlInsertArrival = `INSERT INTO arrivals (request_id, n, at, source, decision, status)
+		SELECT id, (SELECT coalesce(max(n), 0) + 1 FROM arrivals a WHERE a.request_id = requests.id), ?, ?, ?, ?
+		FROM requests WHERE id = ?`
+)

@@ -1,0 +1,352 @@
+package db
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	"semel/chat"
+)
+
+// A Submission is a new intent, checked and with everything that acceptance
+// freezes: the model with its price, and the parameters.
+type Submission struct {
+	Key         chat.Key
+	Kind        chat.Kind
+	Fingerprint chat.Fingerprint
+	Content     string // message and edit only
+	ParentSeq   int64  // the message named by edit, regenerate and continue
+	Title       string // for a conversation that this creates
+	Model       string // "" takes the conversation's, and then Default
+	Default     string
+	Params      string // "" takes the conversation's
+	Price       func(model string) (chat.Price, bool)
+	Source      chat.Source
+}
+
+// Accept stores s durably as pending: the request, its question, its first
+// transition and its first arrival, and the conversation when it is the first of
+// one. Before it returns nothing is promised; after it returns the question is
+// never lost. Errors: ErrExists when the key is taken (look it up), ErrGone when
+// the conversation or the id was deleted, ErrParent, ErrModel.
+func (d *DB) Accept(ctx context.Context, s Submission) (chat.Request, error) {
+	var r chat.Request
+	err := d.write(ctx, func(tx *Tx) (err error) {
+		r, err = tx.accept(s)
+		return err
+	})
+	if err != nil {
+		return chat.Request{}, err
+	}
+	return r, nil
+}
+
+// ErrModel: the conversation names a model that is not configured.
+type ErrModel struct{ Name string }
+
+func (e ErrModel) Error() string { return fmt.Sprintf("the model %q is not configured", e.Name) }
+
+func (tx *Tx) accept(s Submission) (chat.Request, error) {
+	r := chat.Request{
+		Key: s.Key, Kind: s.Kind, Fingerprint: s.Fingerprint, State: chat.StatePending,
+		Model: s.Model, Params: s.Params, CreatedAt: tx.now, UpdatedAt: tx.now,
+	}
+	var deleted bool
+	var convModel, convParams string
+	found, err := tx.queryRow(sqlSelectConversationForAccept, []any{s.Key.SessionID, s.Key.UserID},
+		&r.ConversationID, &r.Seq, &deleted, &convModel, &convParams, &r.SystemPrompt)
+	if err != nil {
+		return r, err
+	}
+	if deleted {
+		return r, ErrGone
+	}
+	if gone, err := tx.tombstoned(s.Key, !found); err != nil || gone {
+		return r, orGone(err)
+	}
+	if !found {
+		r.Seq = 1
+		r.ConversationID, err = tx.insert(sqlInsertConversation, s.Key.SessionID, s.Key.UserID, s.Title, tx.now, tx.now)
+		if err != nil {
+			return r, fmt.Errorf("create conversation: %w", err)
+		}
+	}
+	if r.Model == "" {
+		r.Model = convModel
+	}
+	if r.Model == "" {
+		r.Model = s.Default
+	}
+	if r.Params == "" {
+		r.Params = convParams
+	}
+	if r.Params == "" {
+		r.Params = "{}"
+	}
+	price, ok := s.Price(r.Model)
+	if !ok {
+		return r, ErrModel{r.Model}
+	}
+	r.Price = price
+	if r.ParentSeq, err = tx.parentFor(r.ConversationID, s.Kind, s.ParentSeq); err != nil {
+		return r, err
+	}
+	r.ID, err = tx.insert(sqlInsertRequest, s.Key.RequestID, r.ConversationID, s.Key.UserID, s.Kind, r.Seq,
+		[]byte(s.Fingerprint), r.Model, r.Params, r.SystemPrompt, price.Input, price.Cached, price.Output,
+		r.ParentSeq, tx.n, tx.now, tx.now)
+	if isUnique(err) {
+		return r, ErrExists
+	}
+	if err != nil {
+		return r, fmt.Errorf("insert request: %w", err)
+	}
+	reserved := int64(1)
+	if s.Kind.WritesQuestion() {
+		reserved = 2 // the question and its answer, so that order by number is question, answer, question, answer
+		if _, err := tx.exec(sqlInsertMessage, r.ConversationID, r.Seq, r.ID, "user", s.Content,
+			chat.EstimateTokens(s.Content), tx.now, tx.n); err != nil {
+			return r, fmt.Errorf("insert question: %w", err)
+		}
+	}
+	if _, err := tx.exec(sqlAdvanceConversation, r.Seq+reserved, tx.now, r.ConversationID); err != nil {
+		return r, fmt.Errorf("advance conversation: %w", err)
+	}
+	if _, err := tx.exec(sqlInsertFirstTransition, r.ID, actorUser(s.Key.UserID), tx.now, tx.n); err != nil {
+		return r, fmt.Errorf("insert transition: %w", err)
+	}
+	if _, err := tx.exec(sqlInsertFirstArrival, r.ID, tx.now, s.Source); err != nil {
+		return r, fmt.Errorf("insert arrival: %w", err)
+	}
+	return r, nil
+}
+
+func orGone(err error) error {
+	if err != nil {
+		return err
+	}
+	return ErrGone
+}
+
+func actorUser(id int64) string { return fmt.Sprintf("user:%d", id) }
+
+// parentFor returns the number of the message that the first message of a new
+// request hangs under, 0 for "the head, when it is claimed" or the very start.
+func (tx *Tx) parentFor(conversation int64, kind chat.Kind, named int64) (int64, error) {
+	if kind == chat.KindMessage {
+		return 0, nil
+	}
+	m, found, err := tx.node(conversation, named)
+	switch {
+	case err != nil:
+		return 0, err
+	case !found || !m.placed:
+		return 0, ErrParent
+	case kind == chat.KindContinue:
+		if m.role != "assistant" {
+			return 0, ErrParent
+		}
+		return named, nil
+	case kind == chat.KindRegenerate:
+		if m.role == "assistant" {
+			return m.parent, nil // another answer to the same question
+		}
+		return named, nil
+	case m.role == "user": // edit: beside the question it names
+		return m.parent, nil
+	}
+	return named, nil // edit: under the answer it names
+}
+
+// A node is a message's place in the tree.
+type node struct {
+	role   string
+	parent int64
+	tokens int64
+	placed bool
+}
+
+func (c *conn) node(conversation, seq int64) (n node, found bool, err error) {
+	found, err = c.queryRow(sqlSelectNode, []any{conversation, seq}, &n.role, &n.parent, &n.tokens, &n.placed)
+	return n, found, err
+}
+
+// tombstoned reports whether the id, or the conversation when it is not there,
+// was purged.
+func (c *conn) tombstoned(k chat.Key, noConversation bool) (bool, error) {
+	digests := [][]byte{tombstone(k)}
+	if noConversation {
+		digests = append(digests, tombstone(chat.Key{UserID: k.UserID, SessionID: k.SessionID}))
+	}
+	for _, dg := range digests {
+		found, err := c.queryRow(sqlSelectTombstone, []any{dg}, new(int))
+		if err != nil || found {
+			return found, err
+		}
+	}
+	return false, nil
+}
+
+// tombstone is what is left of a key after a purge; of a conversation when the
+// request id is empty.
+func tombstone(k chat.Key) []byte {
+	h := sha256.New()
+	fmt.Fprintf(h, "%d\x00%s\x00%s", k.UserID, k.SessionID, k.RequestID)
+	return h.Sum(nil)[:16]
+}
+
+// Find returns the request with this key. Errors: ErrNotFound when it was never
+// accepted, ErrGone when its conversation is deleted or the id is a tombstone.
+func (d *DB) Find(ctx context.Context, k chat.Key) (r chat.Request, err error) {
+	err = d.read(ctx, func(c *conn) (err error) {
+		r, err = c.find(k)
+		return err
+	})
+	return r, err
+}
+
+func (c *conn) find(k chat.Key) (chat.Request, error) {
+	var r chat.Request
+	var deleted bool
+	found, err := c.queryRow(sqlFindRequest, []any{k.RequestID, k.UserID, k.SessionID}, append(requestDest(&r), &deleted)...)
+	switch {
+	case err != nil:
+		return r, err
+	case found && deleted:
+		return r, ErrGone
+	case found:
+		return r, nil
+	}
+	var conversation int64
+	found, err = c.queryRow(sqlSelectConversationDeleted, []any{k.SessionID, k.UserID}, &conversation, &deleted)
+	if err != nil {
+		return r, err
+	}
+	if found && deleted {
+		return r, ErrGone
+	}
+	gone, err := c.tombstoned(k, !found)
+	if err != nil {
+		return r, err
+	}
+	if gone {
+		return r, ErrGone
+	}
+	return r, ErrNotFound
+}
+
+// Load returns the request with this internal id.
+func (d *DB) Load(ctx context.Context, id int64) (r chat.Request, err error) {
+	err = d.read(ctx, func(c *conn) error {
+		found, err := c.queryRow(sqlLoadRequest, []any{id}, append(requestDest(&r), new(bool))...)
+		if err == nil && !found {
+			err = ErrNotFound
+		}
+		return err
+	})
+	return r, err
+}
+
+// Unfinished returns every request that waits for its answer, in order of
+// acceptance.
+func (d *DB) Unfinished(ctx context.Context) (list []chat.Request, err error) {
+	err = d.read(ctx, func(c *conn) error {
+		return c.query(sqlSelectUnfinished, nil, func(row row) error {
+			var r chat.Request
+			defer func() { list = append(list, r) }()
+			return row.scan(append(requestDest(&r), new(bool))...)
+		})
+	})
+	return list, err
+}
+
+// Instance is what the file says about itself.
+type Instance struct {
+	Epoch        int64
+	PurgeHorizon time.Time // zero when nothing was purged so far
+	Newest       time.Time // when the newest request was accepted; zero when there is none
+}
+
+// Instance returns the row about this file.
+func (d *DB) Instance(ctx context.Context) (i Instance, err error) {
+	var horizon int64
+	err = d.read(ctx, func(c *conn) error {
+		if _, err := c.queryRow(sqlSelectInstance, nil, &i.Epoch, &horizon); err != nil {
+			return err
+		}
+		_, err := c.queryRow(sqlSelectNewest, nil, &i.Newest)
+		return err
+	})
+	if horizon > 0 {
+		i.PurgeHorizon = time.UnixMilli(horizon).UTC()
+	}
+	return i, err
+}
+
+func requestDest(r *chat.Request) []any {
+	return []any{
+		&r.ID, &r.Key.RequestID, &r.Key.SessionID, &r.Key.UserID, &r.ConversationID, &r.Kind, &r.Seq,
+		(*string)(&r.Fingerprint), &r.State, &r.Attempt, &r.Owner, &r.StopRequested, &r.StopAttempt, &r.RetryAt,
+		&r.Refused, &r.Crashes, &r.Model, &r.Params, &r.SystemPrompt, &r.Price.Input, &r.Price.Cached, &r.Price.Output,
+		&r.Placed, &r.ParentSeq, &r.ContextDropped,
+		&r.Failure.Code, &r.Failure.Outcome, &r.Failure.Retry, &r.Failure.Detail,
+		&r.CreatedAt, &r.UpdatedAt, &r.AcknowledgedAt, &r.CompletedAt,
+	}
+}
+
+const sqlRequestColumns = `SELECT r.id, r.request_id, c.session_id, r.user_id, r.conversation_id, r.kind, r.seq,
+	r.fingerprint, r.state, r.attempt, r.owner, r.stop_requested_at IS NOT NULL, r.stop_attempt, r.retry_at,
+	r.refused, r.crashes, r.model, r.params, r.system_prompt, r.price_input, r.price_cached, r.price_output,
+	r.placed, r.parent_seq, r.context_dropped,
+	r.failure_code, r.failure_outcome, r.failure_retry, r.failure_detail,
+	r.created_at, r.updated_at, r.acknowledged_at, r.completed_at, c.deleted_at IS NOT NULL
+	FROM requests r JOIN conversations c ON c.id = r.conversation_id`
+
+const (
+	sqlFindRequest = sqlRequestColumns + ` WHERE r.request_id = ? AND r.user_id = ? AND c.session_id = ?`
+
+	sqlLoadRequest = sqlRequestColumns + ` WHERE r.id = ?`
+
+	sqlSelectUnfinished = sqlRequestColumns + ` WHERE true` + sqlOpen + ` ORDER BY r.id`
+
+	// What waits for its answer, in the words of the partial index requests_open,
+	// so that it is used.
+	sqlOpen = ` AND (r.state IN ('pending', 'generating', 'acknowledged') OR r.placed = 0) AND r.state IN ('pending', 'generating')`
+
+	sqlSelectConversationForAccept = `SELECT id, next_seq, deleted_at IS NOT NULL, model, params, system_prompt
+		FROM conversations WHERE session_id = ? AND user_id = ?`
+
+	sqlSelectConversationDeleted = `SELECT id, deleted_at IS NOT NULL FROM conversations WHERE session_id = ? AND user_id = ?`
+
+	sqlInsertConversation = `INSERT INTO conversations (session_id, user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?, ?)`
+
+	sqlInsertRequest = `INSERT INTO requests (request_id, conversation_id, user_id, kind, seq, fingerprint, state,
+		model, params, system_prompt, price_input, price_cached, price_output, parent_seq, accepted_tx, created_at, updated_at)
+		VALUES (?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+	sqlInsertMessage = `INSERT INTO messages (conversation_id, seq, request_id, role, content, tokens, created_at, tx)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
+
+	sqlAdvanceConversation = `UPDATE conversations SET next_seq = ?, updated_at = ? WHERE id = ?`
+
+	sqlInsertFirstTransition = `INSERT INTO transitions (request_id, n, from_state, to_state, attempt, actor, reason, at, tx)
+		VALUES (?, 1, 'new', 'pending', 0, ?, 'accepted', ?, ?)`
+
+	sqlInsertFirstArrival = `INSERT INTO arrivals (request_id, n, at, source, decision) VALUES (?, 1, ?, ?, 'first')`
+
+	// The parent of a message follows from its request (schema.sql, messages).
+	sqlSelectNode = `SELECT m.role,
+		CASE WHEN m.role = 'assistant' AND r.kind IN ('message', 'edit') THEN r.seq ELSE r.parent_seq END,
+		m.tokens, r.placed
+		FROM messages m JOIN requests r ON r.id = m.request_id WHERE m.conversation_id = ? AND m.seq = ?`
+
+	sqlSelectTombstone = `SELECT 1 FROM tombstones WHERE digest = ?`
+
+	sqlSelectInstance = `SELECT epoch, purge_horizon FROM instance`
+
+	sqlSelectNewest = `SELECT max(created_at) FROM (SELECT created_at FROM requests ORDER BY id DESC LIMIT 100)`
+)
+
+// EventID is the id of a stream event: the attempt, and how many bytes of its
+// text have been sent with it (contract, section 6).
+func EventID(attempt int64, offset int) string { return fmt.Sprintf("%d.%d", attempt, offset) }
