@@ -90,4 +90,9 @@ type Problem struct {
 	Outcome   Outcome  `json:"outcome,omitempty"` // of a failed request
 	Fields    []string `json:"fields,omitempty"`  // key_reused: which fields differ
 	Partial   int      `json:"partial,omitempty"` // bytes of partial text stored
+	// RetryAfter becomes the header Retry-After; 0 is none.
+	RetryAfter time.Duration `json:"-"`
 }
+
+// Error makes a problem an error, so that whoever refuses says how it is told.
+func (p *Problem) Error() string { return p.Code + ": " + p.Detail }

@@ -533,6 +533,20 @@ func (c *conn) partial(id, attempt int64) (Partial, error) {
 	return p, err
 }
 
+// FrozenContext returns the numbers of the messages that a claimed request sends,
+// oldest first.
+func (d *DB) FrozenContext(ctx context.Context, id int64) (seqs []int64, err error) {
+	err = d.read(ctx, func(c *conn) error {
+		var s string
+		if _, err := c.queryRow(sqlSelectContext, []any{id}, &s); err != nil {
+			return err
+		}
+		seqs, err = parseContext(s)
+		return err
+	})
+	return seqs, err
+}
+
 // Turns returns the messages with these numbers in this order: the prompt.
 func (d *DB) Turns(ctx context.Context, conversation int64, seqs []int64) (turns []chat.Message, err error) {
 	err = d.read(ctx, func(c *conn) error {
@@ -626,6 +640,8 @@ const (
 	sqlRequestStop = `UPDATE requests SET stop_requested_at = ?, stop_attempt = ?` + sqlHeld
 
 	sqlSelectPartials = `SELECT text, reasoning FROM partials WHERE request_id = ? AND attempt = ? ORDER BY n`
+
+	sqlSelectContext = `SELECT context FROM requests WHERE id = ?`
 
 	sqlSelectTurn = `SELECT m.role, coalesce(m.content, s.content) FROM messages m
 		LEFT JOIN snapshots s ON s.request_id = m.request_id AND m.role = 'assistant'

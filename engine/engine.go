@@ -1,0 +1,260 @@
+// Package engine does the work: it accepts intents once, claims them in order,
+// calls models, and makes every outcome durable before anybody is told of it.
+//
+// The database is the truth. What the engine keeps in memory (who waits, who
+// runs, the text so far) is a copy that a restart rebuilds.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"semel/chat"
+	"semel/db"
+	"semel/llm"
+)
+
+// A Model is a model that requests can be sent to.
+type Model struct {
+	Name     string
+	Upstream string // the name the provider knows it by; "" is Name
+	Client   llm.Client
+	Price    chat.Price
+	Context  int64 // tokens of earlier messages that fit; 0 is no limit
+	// Rerun says that an attempt whose outcome nobody knows is repeated by the
+	// engine; otherwise a person is asked.
+	Rerun             bool
+	MaxAttempts       int64
+	MaxCrashReruns    int64
+	FirstTokenTimeout time.Duration
+	IdleTimeout       time.Duration
+	Concurrency       int
+}
+
+// Options say how the engine works. Zero values take the contract's defaults.
+type Options struct {
+	DB     *db.DB
+	Models []Model // the first is the default
+	Log    *slog.Logger
+
+	Queue            int // requests waiting; beyond: overloaded. 0 is 1000
+	PerUserPerMinute int // new intents of one user; 0 is no limit
+	RunningPerUser   int // 0 is no limit
+	Evidence         time.Duration
+
+	Lease        time.Duration // 3 minutes
+	Heartbeat    time.Duration // 20 seconds
+	PartialEvery time.Duration // 1 second
+	// Stall is called by a worker before it writes its result; tests hold it there
+	// past its lease.
+	Stall func(chat.Request)
+}
+
+// An Engine answers requests. All its methods may be called by many goroutines.
+type Engine struct {
+	o      Options
+	db     *db.DB
+	log    *slog.Logger
+	life   string // names this process life; the owner of everything it claims
+	models map[string]*model
+	gone   *model // stands for a model that is no longer configured: its requests fail when their turn comes
+	clock  *clock
+	hub    *Hub
+
+	base     context.Context // ends when running answers must
+	cancel   context.CancelCauseFunc
+	workers  sync.WaitGroup // running answers
+	loops    sync.WaitGroup
+	stopping chan struct{} // closed first at shutdown
+
+	mu       sync.Mutex
+	sched    scheduler          // under mu
+	lives    map[int64]*Live    // under mu; every request that waits for its answer
+	limiters map[int64]*limiter // under mu
+	draining bool               // under mu
+
+	horizon  atomic.Int64 // purge_horizon, milliseconds
+	trouble  atomic.Pointer[string]
+	arrivals arrivalLog
+	counters sync.Map // string → *atomic.Int64
+}
+
+type limiter struct {
+	*rate.Limiter
+	used time.Time
+}
+
+// New returns an engine. Start starts it.
+func New(o Options) (*Engine, error) {
+	if len(o.Models) == 0 {
+		return nil, errors.New("engine: no model")
+	}
+	o.Queue = orDefault(o.Queue, 1000)
+	o.Lease = orDefault(o.Lease, 3*time.Minute)
+	o.Heartbeat = orDefault(o.Heartbeat, 20*time.Second)
+	o.PartialEvery = orDefault(o.PartialEvery, time.Second)
+	o.Evidence = orDefault(o.Evidence, 30*24*time.Hour)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	e := &Engine{
+		o: o, db: o.DB, log: o.Log, life: chat.NewID(), models: map[string]*model{}, hub: newHub(),
+		stopping: make(chan struct{}), lives: map[int64]*Live{}, limiters: map[int64]*limiter{},
+	}
+	e.arrivals.wake = make(chan struct{}, 1)
+	for _, m := range o.Models {
+		if m.Upstream == "" {
+			m.Upstream = m.Name
+		}
+		m.MaxAttempts = orDefault(m.MaxAttempts, 3)
+		m.MaxCrashReruns = orDefault(m.MaxCrashReruns, 20)
+		m.FirstTokenTimeout = orDefault(m.FirstTokenTimeout, 300*time.Second)
+		m.IdleTimeout = orDefault(m.IdleTimeout, 120*time.Second)
+		m.Concurrency = orDefault(m.Concurrency, 8)
+		if _, twice := e.models[m.Name]; twice {
+			return nil, fmt.Errorf("engine: two models are called %q", m.Name)
+		}
+		e.models[m.Name] = &model{Model: m, ready: map[int64][]*job{}}
+	}
+	e.gone = &model{Model: Model{Concurrency: 1 << 30}, ready: map[int64][]*job{}}
+	e.sched = scheduler{e: e, conversations: map[int64]*conversation{}, running: map[int64]int{}}
+	e.base, e.cancel = context.WithCancelCause(context.Background())
+	return e, nil
+}
+
+func orDefault[T comparable](v, d T) T {
+	var zero T
+	if v == zero {
+		return d
+	}
+	return v
+}
+
+// Start recovers what another process life left and begins to work. When it
+// returns, everything that life owned is decided: nothing waits for a lease.
+func (e *Engine) Start(ctx context.Context) error {
+	in, err := e.db.Instance(ctx)
+	if err != nil {
+		return err
+	}
+	if !in.PurgeHorizon.IsZero() {
+		e.horizon.Store(in.PurgeHorizon.UnixMilli())
+	}
+	e.clock = newClock(in.Newest)
+	if err := e.recoverLost(ctx); err != nil {
+		return fmt.Errorf("recovery: %w", err)
+	}
+	e.loops.Add(3)
+	go e.loop(e.o.Lease/6, e.reap)
+	go e.loop(time.Hour, e.retain)
+	go e.arrivalLoop()
+	return nil
+}
+
+// loop calls do every interval until shutdown. do logs its own errors.
+func (e *Engine) loop(every time.Duration, do func()) {
+	defer e.loops.Done()
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-e.stopping:
+			return
+		case <-t.C:
+			do()
+		}
+	}
+}
+
+// Drain takes no new work, lets running answers end until ctx does, and leaves
+// the rest to the next life's recovery, with their text so far stored. It returns
+// when nothing of the engine runs any more.
+func (e *Engine) Drain(ctx context.Context) {
+	e.mu.Lock()
+	if e.draining {
+		e.mu.Unlock()
+		return
+	}
+	e.draining = true
+	e.sched.stop()
+	e.mu.Unlock()
+	close(e.stopping)
+	ended := make(chan struct{})
+	go func() {
+		e.workers.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		e.cancel(errShutdown)
+		<-ended
+	}
+	e.cancel(errShutdown)
+	e.loops.Wait()
+	e.hub.close()
+}
+
+// Draining reports whether the engine takes no new work.
+func (e *Engine) Draining() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.draining
+}
+
+// Ready returns why the engine should get no traffic, nil when it should.
+func (e *Engine) Ready(ctx context.Context) error {
+	if e.Draining() {
+		return errors.New("the server is stopping")
+	}
+	if t := e.trouble.Load(); t != nil {
+		return errors.New(*t)
+	}
+	if err := e.clock.trusted(time.Now()); err != nil {
+		return err
+	}
+	return e.db.Ping(ctx)
+}
+
+// Models returns the names of the configured models, the default first.
+func (e *Engine) Models() []Model { return e.o.Models }
+
+// Events returns the feed of what happens to a user's conversations.
+func (e *Engine) Events() *Hub { return e.hub }
+
+// count adds one to a named counter.
+func (e *Engine) count(name string) {
+	c, ok := e.counters.Load(name)
+	if !ok {
+		c, _ = e.counters.LoadOrStore(name, new(atomic.Int64))
+	}
+	c.(*atomic.Int64).Add(1)
+}
+
+// Count counts an arrival that was refused, or a carrier that was ignored.
+func (e *Engine) Count(name string) { e.count(name) }
+
+// Counters returns what was counted since the start.
+func (e *Engine) Counters() map[string]int64 {
+	m := map[string]int64{}
+	e.counters.Range(func(k, v any) bool {
+		m[k.(string)] = v.(*atomic.Int64).Load()
+		return true
+	})
+	return m
+}
+
+var (
+	errStopped    = errors.New("a person stopped it")
+	errFenced     = errors.New("the lease is lost")
+	errShutdown   = errors.New("the process is stopping")
+	errFirstToken = errors.New("no first token in time")
+	errIdle       = errors.New("the model fell silent")
+)

@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"semel/chat"
+)
+
+// A Live is a request that waits for its answer, as the engine sees it. Any
+// number of viewers share its text: one append-only buffer an attempt, each
+// viewer with its own cursor, so that a slow one costs nobody else anything.
+type Live struct {
+	mu        sync.Mutex
+	request   chat.Request  // as last stored
+	text      []byte        // of the current attempt; only ever appended to
+	reasoning []byte        // likewise
+	over      bool          // no longer waiting: read the database
+	changed   chan struct{} // closed and replaced at each change
+	viewed    bool          // somebody holds changed
+	done      chan struct{} // closed when over
+	cancel    context.CancelCauseFunc
+	firstAt   time.Time     // first piece of this attempt
+	lastAt    time.Time     // last piece, or the dispatch
+	beatAt    time.Time     // last proof of life of the worker; monotonic
+	restarted *chat.Request // under Engine.mu: it is pending again, track it when this is released
+}
+
+// A View is a Live at one moment. Text and Reasoning may be read but not changed.
+type View struct {
+	Request         chat.Request
+	Text, Reasoning []byte
+	Over            bool
+	Changed         <-chan struct{} // closed at the next change
+}
+
+func newLive(r chat.Request) *Live {
+	return &Live{request: r, changed: make(chan struct{}), done: make(chan struct{})}
+}
+
+// View returns how it stands now.
+func (l *Live) View() View {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.viewed = true
+	return View{
+		Request: l.request, Over: l.over, Changed: l.changed,
+		Text:      l.text[:len(l.text):len(l.text)],
+		Reasoning: l.reasoning[:len(l.reasoning):len(l.reasoning)],
+	}
+}
+
+// notify wakes the viewers. l.mu is held.
+func (l *Live) notify() {
+	if l.viewed {
+		close(l.changed)
+		l.changed = make(chan struct{})
+		l.viewed = false
+	}
+}
+
+// begin starts the buffers of a new attempt.
+func (l *Live) begin(r chat.Request, cancel context.CancelCauseFunc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.request, l.cancel = r, cancel
+	l.text, l.reasoning = nil, nil
+	l.firstAt = time.Time{}
+	l.lastAt, l.beatAt = time.Now(), time.Now()
+	l.notify()
+}
+
+// add appends a piece of the given attempt; one of an attempt that is over is
+// dropped.
+func (l *Live) add(attempt int64, text, reasoning string) {
+	if text == "" && reasoning == "" {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over || l.request.Attempt != attempt || l.request.State != chat.StateGenerating {
+		return
+	}
+	now := time.Now()
+	if l.firstAt.IsZero() {
+		l.firstAt = now
+	}
+	l.lastAt = now
+	l.text = append(l.text, text...)
+	l.reasoning = append(l.reasoning, reasoning...)
+	l.notify()
+}
+
+// update stores how the request stands now; over ends it for all viewers.
+func (l *Live) update(r chat.Request, over bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.request = r
+	if over && !l.over {
+		l.over = true
+		close(l.done)
+	}
+	l.notify()
+}
+
+// stop cancels the call of the given attempt.
+func (l *Live) stop(attempt int64, cause error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cancel != nil && l.request.Attempt == attempt {
+		l.cancel(cause)
+	}
+}
+
+func (l *Live) beat() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.beatAt = time.Now()
+}
+
+// silence returns how long the worker has given no sign of life, and the request
+// it holds.
+func (l *Live) silence() (time.Duration, chat.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Since(l.beatAt), l.request
+}
+
+// Live returns the request with this internal id while it waits for its answer,
+// and nil when it does not: then the database has what there is.
+func (e *Engine) Live(id int64) *Live {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.lives[id]
+}
+
+// Wait returns when the request with this internal id no longer waits for its
+// answer, or when ctx ends.
+func (e *Engine) Wait(ctx context.Context, id int64) error {
+	l := e.Live(id)
+	if l == nil {
+		return nil
+	}
+	select {
+	case <-l.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

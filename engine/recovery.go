@@ -1,0 +1,204 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"semel/chat"
+	"semel/db"
+)
+
+// recoverLost decides about everything another life left: at start, whatever it owned
+// is dead at once.
+func (e *Engine) recoverLost(ctx context.Context) error {
+	list, err := e.db.Unfinished(ctx)
+	if err != nil {
+		return err
+	}
+	taken := 0
+	for _, r := range list {
+		if r.State == chat.StateGenerating {
+			taken++
+			if r, err = e.takeOver(ctx, r, "recovery:"+e.life, chat.OutcomeUnknown); err != nil {
+				return fmt.Errorf("request %s: %w", r.Key.RequestID, err)
+			}
+		}
+		if r.State == chat.StatePending {
+			e.track(r)
+		}
+	}
+	if len(list) > 0 {
+		e.log.Info("recovered", "waiting", len(list)-taken, "interrupted", taken)
+	}
+	return nil
+}
+
+// takeOver ends the attempt of a worker that is gone, as contract section 4 says
+// of a crash or a lost lease. A stored stop of that attempt is honoured first: it
+// never leads to another call. It returns the request as it is then.
+func (e *Engine) takeOver(ctx context.Context, r chat.Request, actor string, o chat.Outcome) (chat.Request, error) {
+	p, err := e.db.PartialText(ctx, r.ID, r.Attempt)
+	if err != nil {
+		return r, err
+	}
+	usage, err := e.estimateLost(ctx, r, p)
+	if err != nil {
+		return r, err
+	}
+	end := db.End{Outcome: o, Code: "interrupted", Usage: usage, Waste: true, Actor: actor}
+	if r.StopRequested && r.StopAttempt >= r.Attempt {
+		end.Outcome, end.Code = chat.OutcomeStopped, "stopped"
+		if p.Text == "" {
+			return e.db.Fail(ctx, r, end, stoppedFailure(chat.OutcomeUnknown))
+		}
+		return e.db.Finish(ctx, r, db.Answer{
+			Content: p.Text, Reasoning: p.Reasoning, ToolCalls: "[]", Finish: chat.FinishStopped, Usage: usage,
+			Outcome: chat.OutcomeStopped, Actor: actor, Reason: "stopped", HasPartials: true,
+		})
+	}
+	m := e.models[r.Model]
+	if m == nil || !m.Rerun || r.Crashes >= m.MaxCrashReruns {
+		return e.db.Fail(ctx, r, end, chat.Failure{
+			Code: "interrupted", Outcome: chat.OutcomeUnknown, Retry: chat.RetryExplicit,
+			Detail: "The server stopped while the model was answering. Whether that call was billed, nobody can know.",
+		})
+	}
+	var at time.Time
+	if r.Crashes >= crashesAtOnce {
+		at = time.Now().Add(backoff(int(r.Crashes-crashesAtOnce), backoffBase, backoffMost))
+	}
+	return e.db.Requeue(ctx, r, end, at, "rerun", r.Refused, r.Crashes+1)
+}
+
+// estimateLost guesses what an attempt cost that nobody saw the end of.
+func (e *Engine) estimateLost(ctx context.Context, r chat.Request, p db.Partial) (chat.Usage, error) {
+	u := chat.Usage{Estimated: true, OutputTokens: chat.EstimateTokens(p.Text) + chat.EstimateTokens(p.Reasoning)}
+	seqs, err := e.db.FrozenContext(ctx, r.ID)
+	if err != nil {
+		return u, err
+	}
+	msgs, err := e.db.Turns(ctx, r.ConversationID, seqs)
+	for _, m := range msgs {
+		u.InputTokens += chat.EstimateTokens(m.Content)
+	}
+	u.InputTokens += chat.EstimateTokens(r.SystemPrompt)
+	return u, err
+}
+
+// reap takes over from workers of this life that have given no sign for longer
+// than their lease, by the monotonic clock, and looks for stored requests that
+// nobody has in care.
+func (e *Engine) reap() {
+	ctx := context.Background()
+	e.mu.Lock()
+	var lost []*job
+	for _, c := range e.sched.conversations {
+		if c.running != nil {
+			if silent, r := c.running.live.silence(); r.State == chat.StateGenerating && silent > e.o.Lease {
+				lost = append(lost, c.running)
+			}
+		}
+	}
+	e.mu.Unlock()
+	for _, j := range lost {
+		_, r := j.live.silence()
+		e.log.Error("a worker lost its lease", "request_id", r.Key.RequestID, "attempt", r.Attempt)
+		e.seize(ctx, j, r)
+	}
+	if err := e.sweep(ctx); err != nil {
+		e.log.Error("sweep", "error", err)
+	}
+}
+
+// seize takes a running job from its worker and decides about it.
+func (e *Engine) seize(ctx context.Context, j *job, r chat.Request) {
+	n, err := e.takeOver(ctx, r, "reaper:"+e.life, chat.OutcomeFenced)
+	if errors.Is(err, db.ErrFenced) {
+		return // it was alive after all
+	}
+	if err != nil {
+		e.log.Error("take over", "request_id", r.Key.RequestID, "error", err)
+		return
+	}
+	j.live.stop(r.Attempt, errFenced)
+	e.mu.Lock()
+	if n.State == chat.StatePending {
+		// The worker may still hold j: a job of its own goes on.
+		e.sched.done(j, false)
+		e.sched.add(newJob(n, j.live, j.model))
+	} else {
+		e.sched.done(j, false)
+	}
+	e.mu.Unlock()
+	if n.State == chat.StatePending {
+		j.live.update(n, false)
+		e.publish(n)
+		return
+	}
+	e.release(n)
+}
+
+// sweep tracks stored requests that wait and that nobody has in care, which only
+// an acceptance whose commit was reported as open can leave, and decides about
+// generating ones without a worker.
+func (e *Engine) sweep(ctx context.Context) error {
+	list, err := e.db.Unfinished(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range list {
+		if e.Live(r.ID) != nil || e.Draining() {
+			continue
+		}
+		if r.State == chat.StateGenerating {
+			// Between a claim and the look above it may have ended.
+			now, err := e.db.Load(ctx, r.ID)
+			if err != nil || now.State != chat.StateGenerating || now.Attempt != r.Attempt || e.Live(r.ID) != nil {
+				continue
+			}
+			if r, err = e.takeOver(ctx, now, "reaper:"+e.life, chat.OutcomeUnknown); err != nil && !errors.Is(err, db.ErrFenced) {
+				return err
+			}
+		}
+		e.adopt(r)
+	}
+	return nil
+}
+
+// retain removes what the contract lets go, in slices, while the clock can be
+// believed.
+func (e *Engine) retain() {
+	ctx, now := context.Background(), time.Now()
+	if err := e.clock.trusted(now); err != nil {
+		e.log.Warn("retention waits", "reason", err)
+		return
+	}
+	old := now.Add(-e.o.Evidence)
+	for _, step := range []struct {
+		what string
+		do   func(context.Context, time.Time) (bool, error)
+		at   time.Time
+	}{
+		{"prune evidence", e.db.PruneEvidence, old},
+		{"purge conversations", e.db.PurgeConversations, now.Add(-db.UndoWindow)},
+		{"forget tombstones", e.db.ForgetTombstones, old},
+	} {
+		for more := true; more && !e.Draining(); {
+			var err error
+			if more, err = step.do(ctx, step.at); err != nil {
+				e.log.Error(step.what, "error", err)
+				break
+			}
+		}
+	}
+	in, err := e.db.Instance(ctx)
+	if err != nil {
+		e.log.Error("read purge horizon", "error", err)
+		return
+	}
+	if !in.PurgeHorizon.IsZero() {
+		e.horizon.Store(in.PurgeHorizon.UnixMilli())
+	}
+}

@@ -1,0 +1,234 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"semel/chat"
+)
+
+// A scheduler decides who runs next: one answer at a time in a conversation, in
+// order; a model's slots shared in turn between users. It only proposes: the
+// claim in the database decides. e.mu is held in all its methods.
+type scheduler struct {
+	e             *Engine
+	conversations map[int64]*conversation
+	running       map[int64]int // by user
+	waiting       int           // jobs that are not running
+	reserved      int           // acceptances under way
+	stopped       bool
+}
+
+// A conversation's jobs: at most one runs, the others wait in order.
+type conversation struct {
+	waiting []*job // by seq
+	running *job
+	timer   *time.Timer // wakes a retry
+}
+
+// A job is a request on its way to an attempt.
+type job struct {
+	id, conversation, user, seq int64 // never change
+
+	live   *Live
+	model  *model
+	r      chat.Request // as last stored; the worker's while it runs, else under e.mu
+	queued bool         // in its model's ready list
+}
+
+func newJob(r chat.Request, l *Live, m *model) *job {
+	return &job{id: r.ID, conversation: r.ConversationID, user: r.Key.UserID, seq: r.Seq, live: l, model: m, r: r}
+}
+
+// A model with its slots.
+type model struct {
+	Model
+	slots int              // in use
+	ready map[int64][]*job // by user
+	turn  []int64          // users with ready jobs, who comes next first
+}
+
+// add lets a pending request wait for its turn. The caller has put live into
+// e.lives.
+func (s *scheduler) add(j *job) {
+	c := s.conversations[j.conversation]
+	if c == nil {
+		c = &conversation{}
+		s.conversations[j.conversation] = c
+	}
+	at, _ := slices.BinarySearchFunc(c.waiting, j, func(a, b *job) int { return cmp.Compare(a.seq, b.seq) })
+	c.waiting = slices.Insert(c.waiting, at, j)
+	s.waiting++
+	s.promote(c)
+}
+
+// remove takes a waiting request out; false when it is not waiting.
+func (s *scheduler) remove(r chat.Request) bool {
+	c := s.conversations[r.ConversationID]
+	if c == nil {
+		return false
+	}
+	for i, j := range c.waiting {
+		if j.id == r.ID {
+			c.waiting = slices.Delete(c.waiting, i, i+1)
+			s.waiting--
+			s.promote(c)
+			s.forget(r.ConversationID)
+			return true
+		}
+	}
+	return false
+}
+
+// promote makes the first job of a conversation ready when nothing of it runs.
+func (s *scheduler) promote(c *conversation) {
+	if c.timer != nil {
+		c.timer.Stop()
+		c.timer = nil
+	}
+	if c.running != nil || len(c.waiting) == 0 || s.stopped {
+		return
+	}
+	j := c.waiting[0]
+	if wait := time.Until(j.r.RetryAt); !j.r.RetryAt.IsZero() && wait > 0 {
+		c.timer = time.AfterFunc(wait, func() {
+			s.e.mu.Lock()
+			defer s.e.mu.Unlock()
+			s.promote(c)
+		})
+		return
+	}
+	if !j.queued {
+		j.queued = true
+		m, user := j.model, j.user
+		if len(m.ready[user]) == 0 {
+			m.turn = append(m.turn, user)
+		}
+		m.ready[user] = append(m.ready[user], j)
+	}
+	s.dispatch(j.model)
+}
+
+// dispatch starts ready jobs while the model has a free slot, one user after the
+// other.
+func (s *scheduler) dispatch(m *model) {
+	for skipped := 0; m.slots < m.Concurrency && len(m.turn) > skipped && !s.stopped; {
+		user := m.turn[0]
+		m.turn = m.turn[1:]
+		if limit := s.e.o.RunningPerUser; limit > 0 && s.running[user] >= limit {
+			m.turn = append(m.turn, user)
+			skipped++
+			continue
+		}
+		j := m.ready[user][0]
+		if m.ready[user] = m.ready[user][1:]; len(m.ready[user]) == 0 {
+			delete(m.ready, user)
+		} else {
+			m.turn = append(m.turn, user)
+		}
+		j.queued = false
+		c := s.conversations[j.conversation]
+		if c == nil || c.running != nil || len(c.waiting) == 0 || c.waiting[0] != j {
+			continue // stopped meanwhile, or an earlier request of it came back
+		}
+		c.waiting = c.waiting[1:]
+		c.running = j
+		s.waiting--
+		m.slots++
+		s.running[user]++
+		s.e.workers.Add(1)
+		go s.e.work(j)
+	}
+}
+
+// done gives back what a running job held; the job waits again when again is
+// set.
+func (s *scheduler) done(j *job, again bool) {
+	c := s.conversations[j.conversation]
+	if c == nil || c.running != j {
+		return // taken over by the reaper
+	}
+	c.running = nil
+	j.model.slots--
+	if s.running[j.user]--; s.running[j.user] == 0 {
+		delete(s.running, j.user)
+	}
+	if again {
+		s.add(j)
+	} else {
+		s.promote(c)
+	}
+	s.forget(j.conversation)
+	for _, m := range s.e.models {
+		s.dispatch(m) // a user below its cap again may have work for another model
+	}
+}
+
+// forget drops a conversation with nothing to do.
+func (s *scheduler) forget(id int64) {
+	if c := s.conversations[id]; c != nil && c.running == nil && len(c.waiting) == 0 {
+		delete(s.conversations, id)
+	}
+}
+
+// stop starts nothing any more.
+func (s *scheduler) stop() {
+	s.stopped = true
+	for _, c := range s.conversations {
+		if c.timer != nil {
+			c.timer.Stop()
+		}
+	}
+}
+
+// track puts a pending request, as it is stored, into the engine's care. Tracking
+// one twice is harmless.
+func (e *Engine) track(r chat.Request) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l := e.lives[r.ID]; l != nil {
+		return
+	}
+	l := newLive(r)
+	e.lives[r.ID] = l
+	m := e.models[r.Model]
+	if m == nil {
+		m = e.gone
+	}
+	e.sched.add(newJob(r, l, m))
+}
+
+// trackRestarted is track for a request that was failed a moment ago: whoever
+// stored that may not have released it yet, and does then what we cannot.
+func (e *Engine) trackRestarted(r chat.Request) {
+	e.mu.Lock()
+	if l := e.lives[r.ID]; l != nil {
+		l.restarted = &r
+		e.mu.Unlock()
+		return
+	}
+	e.mu.Unlock()
+	e.track(r)
+}
+
+// release ends a request for its viewers: it no longer waits for its answer.
+func (e *Engine) release(r chat.Request) {
+	e.mu.Lock()
+	l := e.lives[r.ID]
+	delete(e.lives, r.ID)
+	e.mu.Unlock()
+	if l != nil {
+		l.update(r, true)
+	}
+	e.publish(r)
+	if l != nil && l.restarted != nil {
+		e.track(*l.restarted)
+	}
+}
+
+func (e *Engine) publish(r chat.Request) {
+	e.hub.publish(r.Key.UserID, Event{
+		Type: "request", SessionID: r.Key.SessionID, RequestID: r.Key.RequestID, State: r.State, Attempt: r.Attempt,
+	})
+}

@@ -1,0 +1,384 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"semel/chat"
+	"semel/db"
+)
+
+// futureSkew is how far ahead of us the time inside an id may lie.
+const futureSkew = 10 * time.Minute
+
+// An Ask is an intent as a client sent it, parsed.
+type Ask struct {
+	Key      chat.Key
+	Kind     chat.Kind
+	Content  string
+	ParentID string // as sent
+	Model    string // as sent; "" takes the conversation's
+	Params   string // canonical JSON; "" when none was sent
+	Source   chat.Source
+}
+
+func (a Ask) fingerprint() chat.Fingerprint {
+	return chat.Fields{Kind: a.Kind, Content: a.Content, ParentID: a.ParentID, Model: a.Model, Params: a.Params}.Fingerprint()
+}
+
+// A Result says what became of an arrival. The request is as it is stored now.
+type Result struct {
+	Request  chat.Request
+	Decision chat.Decision // first, joined, replayed or restarted
+}
+
+// Submit takes one arrival of an intent (contract, section 3). The first one is
+// accepted durably before Submit returns; a repeat joins it, or is told its
+// answer or failure; nothing is ever asked twice. A refusal is a *chat.Problem
+// and, unless it says otherwise, stored nothing.
+//
+// The caller reports what it answered with Answered.
+func (e *Engine) Submit(ctx context.Context, a Ask) (Result, error) {
+	// Twice at most: the second look finds what made the acceptance collide.
+	for range 3 {
+		r, err := e.db.Find(ctx, a.Key)
+		switch {
+		case err == nil:
+			return e.repeat(ctx, r, a)
+		case errors.Is(err, db.ErrGone):
+			return Result{}, e.refuse(conversationGone(a.Key.RequestID))
+		case !errors.Is(err, db.ErrNotFound):
+			return Result{}, err
+		}
+		if p := e.admit(a); p != nil {
+			return Result{}, e.refuse(p)
+		}
+		r, err = e.accept(ctx, a)
+		if errors.Is(err, db.ErrExists) {
+			continue
+		}
+		if err != nil {
+			return Result{}, err
+		}
+		return Result{Request: r, Decision: chat.DecisionFirst}, nil
+	}
+	return Result{}, fmt.Errorf("request %s collides and is not found", a.Key.RequestID)
+}
+
+// refuse counts a refusal that no stored request knows of.
+func (e *Engine) refuse(p *chat.Problem) error {
+	e.count("refused_" + p.Code)
+	return p
+}
+
+func problem(status int, code string, retry chat.Retry, requestID, format string, args ...any) *chat.Problem {
+	p := chat.NewProblem(status, code, fmt.Sprintf(format, args...), retry)
+	p.RequestID = requestID
+	return &p
+}
+
+func conversationGone(requestID string) *chat.Problem {
+	return problem(410, "conversation_gone", chat.RetryNever, requestID,
+		"The conversation was deleted. Ask in another one, under a new request id.")
+}
+
+// repeat answers an arrival of a known id: first the fingerprint, then the state.
+func (e *Engine) repeat(ctx context.Context, r chat.Request, a Ask) (Result, error) {
+	if fp := a.fingerprint(); !fp.Equal(r.Fingerprint) {
+		p := problem(422, "key_reused", chat.RetryNewID, r.Key.RequestID,
+			"This request id was accepted with another %s. Send this under a new id.", strings.Join(fp.Differ(r.Fingerprint), ", "))
+		p.Fields = fp.Differ(r.Fingerprint)
+		e.Answered(Result{Request: r, Decision: chat.DecisionConflict}, a.Source, p.Status)
+		return Result{}, p
+	}
+	switch {
+	case r.State.Answered():
+		return Result{Request: r, Decision: chat.DecisionReplayed}, nil
+	case r.State.Live():
+		e.adopt(r)
+		return Result{Request: r, Decision: chat.DecisionJoined}, nil
+	case r.Failure.Retry != chat.RetryAuto:
+		return Result{Request: r, Decision: chat.DecisionReplayed}, nil
+	}
+	return e.restart(ctx, r, db.Restart{Reason: "restarted", Actor: actor(r)})
+}
+
+func actor(r chat.Request) string { return fmt.Sprintf("user:%d", r.Key.UserID) }
+
+// adopt tracks a stored request that waits and that nobody has in care: its
+// acceptance was reported as open and is stored all the same.
+func (e *Engine) adopt(r chat.Request) {
+	if r.State == chat.StatePending && !e.Draining() {
+		e.track(r)
+	}
+}
+
+// admit returns why a new intent is not accepted, nil when it may be.
+func (e *Engine) admit(a Ask) *chat.Problem {
+	now := time.Now()
+	at, timed := chat.IDTime(a.Key.RequestID)
+	if timed && e.clock.trusted(now) == nil && at.After(now.Add(futureSkew)) {
+		return problem(400, "key_from_future", chat.RetryNewID, a.Key.RequestID,
+			"The time inside this ULID is %s ahead of the server's. Set the clock by the Date header and send a new id.", at.Sub(now).Round(time.Second))
+	}
+	if timed && at.UnixMilli() <= e.horizon.Load() {
+		return problem(412, "key_expired", chat.RetryNewID, a.Key.RequestID,
+			"This ULID is older than what this server remembers, so it was not run. If it was never answered, send it under a new id.")
+	}
+	if a.Model != "" && e.models[a.Model] == nil {
+		return problem(422, "model_unknown", chat.RetryNewID, a.Key.RequestID, "There is no model %q here. GET /api/models lists them.", a.Model)
+	}
+	return nil
+}
+
+// accept stores a new intent and lets it wait for its turn.
+func (e *Engine) accept(ctx context.Context, a Ask) (chat.Request, error) {
+	if p := e.reserve(a.Key); p != nil {
+		return chat.Request{}, e.refuse(p)
+	}
+	parent, ok := int64(0), true
+	if a.Kind != chat.KindMessage {
+		parent, ok = chat.ParseMessageID(a.Key.SessionID, a.ParentID)
+	}
+	var r chat.Request
+	err := db.ErrParent
+	if ok {
+		// Not the arrival's context: from its turn on the write is not taken back,
+		// and whoever hung up asks again with the same id.
+		r, err = e.db.Accept(context.WithoutCancel(ctx), db.Submission{
+			Key: a.Key, Kind: a.Kind, Fingerprint: a.fingerprint(), Content: a.Content, ParentSeq: parent,
+			Title: db.Title(a.Content), Model: a.Model, Default: e.o.Models[0].Name, Params: a.Params, Price: e.price, Source: a.Source,
+		})
+		r.Key = a.Key
+	}
+	e.mu.Lock()
+	e.sched.reserved--
+	e.mu.Unlock()
+	if err == nil {
+		e.track(r)
+		e.publish(r)
+		return r, nil
+	}
+	if errors.Is(err, db.ErrExists) {
+		return r, err
+	}
+	return r, e.storageProblem(a.Key.RequestID, err)
+}
+
+// storageProblem says what a failed write means to the client.
+func (e *Engine) storageProblem(requestID string, err error) error {
+	var unknownModel db.ErrModel
+	switch {
+	case errors.Is(err, db.ErrGone):
+		return e.refuse(conversationGone(requestID))
+	case errors.Is(err, db.ErrParent):
+		return e.refuse(problem(422, "parent_not_found", chat.RetryNewID, requestID,
+			"parentId names no message of this conversation that this can follow."))
+	case errors.As(err, &unknownModel):
+		return e.refuse(problem(422, "model_unknown", chat.RetryNewID, requestID,
+			"The conversation's model %q is no longer configured. Name another one.", unknownModel.Name))
+	case errors.Is(err, db.ErrOutcomeOpen):
+		e.log.Error("outcome of a commit is open", "request_id", requestID, "error", err)
+		return e.refuse(later(problem(503, "outcome_open", chat.RetrySameID, requestID,
+			"The database did not say whether this was stored. Ask again with the same id: it is run once.")))
+	case db.IsRetryable(err) || errors.Is(err, db.ErrClosed):
+		e.log.Error("not stored", "request_id", requestID, "error", err)
+		return e.refuse(later(problem(503, "storage_failed", chat.RetrySameID, requestID,
+			"The database cannot be written now. Ask again with the same id.")))
+	}
+	return err
+}
+
+func later(p *chat.Problem) *chat.Problem {
+	p.RetryAfter = 2 * time.Second
+	return p
+}
+
+func (e *Engine) price(name string) (chat.Price, bool) {
+	m := e.models[name]
+	if m == nil {
+		return chat.Price{}, false
+	}
+	return m.Price, true
+}
+
+// reserve makes sure that a new intent has a place to wait: after dedupe, so that
+// a repeat is never refused for lack of room.
+func (e *Engine) reserve(k chat.Key) *chat.Problem {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.draining:
+		return later(problem(503, "shutting_down", chat.RetrySameID, k.RequestID, "The server is stopping. Ask again with the same id."))
+	case e.sched.waiting+e.sched.reserved >= e.o.Queue:
+		return later(problem(503, "overloaded", chat.RetrySameID, k.RequestID,
+			"limits.queue: %d questions are waiting already. Nothing was stored; ask again with the same id.", e.o.Queue))
+	case !e.allowed(k.UserID):
+		p := problem(429, "rate_limited", chat.RetrySameID, k.RequestID,
+			"limits.per_user_per_minute: more than %d new questions in a minute. Nothing was stored; ask again with the same id.", e.o.PerUserPerMinute)
+		p.RetryAfter = time.Duration(float64(time.Minute) / float64(e.o.PerUserPerMinute)).Round(time.Second)
+		p.RetryAfter = max(p.RetryAfter, time.Second)
+		return p
+	}
+	e.sched.reserved++
+	return nil
+}
+
+// allowed takes one new intent from a user's allowance. e.mu is held.
+func (e *Engine) allowed(user int64) bool {
+	if e.o.PerUserPerMinute <= 0 {
+		return true
+	}
+	l := e.limiters[user]
+	if l == nil {
+		l = &limiter{Limiter: rate.NewLimiter(rate.Limit(float64(e.o.PerUserPerMinute)/60), e.o.PerUserPerMinute)}
+		e.limiters[user] = l
+	}
+	l.used = time.Now()
+	return l.AllowN(l.used, 1)
+}
+
+// restart moves a failed request back to pending. Of two callers that saw the
+// same attempt one starts it and the other joins.
+func (e *Engine) restart(ctx context.Context, r chat.Request, s db.Restart) (Result, error) {
+	if e.Draining() {
+		return Result{}, e.refuse(later(problem(503, "shutting_down", chat.RetrySameID, r.Key.RequestID, "The server is stopping. Ask again with the same id.")))
+	}
+	n, err := e.db.Restart(context.WithoutCancel(ctx), r, s)
+	switch {
+	case err == nil:
+		e.trackRestarted(n)
+		e.publish(n)
+		return Result{Request: n, Decision: chat.DecisionRestarted}, nil
+	case errors.Is(err, db.ErrFenced):
+		n, err := e.db.Find(ctx, r.Key)
+		if err != nil {
+			return Result{}, e.storageProblem(r.Key.RequestID, err)
+		}
+		return Result{Request: n, Decision: joinedOrReplayed(n)}, nil
+	}
+	return Result{}, e.storageProblem(r.Key.RequestID, err)
+}
+
+func joinedOrReplayed(r chat.Request) chat.Decision {
+	if r.State.Live() {
+		return chat.DecisionJoined
+	}
+	return chat.DecisionReplayed
+}
+
+// Retry is a person's wish to ask a failed request again, for the attempt the
+// person saw: a stale one joins what is there. model "" keeps the model.
+func (e *Engine) Retry(ctx context.Context, k chat.Key, attempt int64, model string) (Result, error) {
+	r, err := e.db.Find(ctx, k)
+	if err != nil {
+		return Result{}, err
+	}
+	if r.State != chat.StateFailed || r.Attempt != attempt {
+		return Result{Request: r, Decision: joinedOrReplayed(r)}, nil
+	}
+	s := db.Restart{Reason: "explicit", Actor: actor(r), Model: model}
+	name := model
+	if name == "" {
+		name = r.Model
+	}
+	m := e.models[name]
+	if m == nil {
+		return Result{}, e.refuse(problem(422, "model_unknown", chat.RetryExplicit, k.RequestID,
+			"There is no model %q here. Name another one.", name))
+	}
+	s.Price = m.Price
+	return e.restart(ctx, r, s)
+}
+
+// Stop is a person's wish to end the answer to a request. attempt names the one
+// the person saw, 0 whichever is there; a stop meant for an older attempt changes
+// nothing, and from acknowledged on nothing does. The stop is durable before it
+// acts. Stop returns the request as it is then; a running call is cancelled
+// within a second.
+func (e *Engine) Stop(ctx context.Context, k chat.Key, attempt int64) (chat.Request, error) {
+	ctx = context.WithoutCancel(ctx)
+	for {
+		r, err := e.db.Find(ctx, k)
+		if err != nil {
+			return r, err
+		}
+		r, err = e.stop(ctx, r, attempt)
+		if errors.Is(err, db.ErrFenced) {
+			continue // it moved on between the look and the write: look again
+		}
+		if err != nil {
+			err = e.storageProblem(k.RequestID, err)
+		}
+		return r, err
+	}
+}
+
+func (e *Engine) stop(ctx context.Context, r chat.Request, attempt int64) (chat.Request, error) {
+	if !r.State.Live() || (attempt != 0 && attempt != r.Attempt) {
+		return r, nil
+	}
+	if r.State == chat.StatePending {
+		n, err := e.db.FailWaiting(ctx, r, actor(r), stoppedFailure(chat.OutcomeNone))
+		if err != nil {
+			return r, err
+		}
+		e.mu.Lock()
+		e.sched.remove(n)
+		e.mu.Unlock()
+		e.release(n)
+		return n, nil
+	}
+	if err := e.db.RequestStop(ctx, r); err != nil {
+		return r, err
+	}
+	if l := e.Live(r.ID); l != nil {
+		l.stop(r.Attempt, errStopped)
+		wait, cancel := context.WithTimeout(ctx, stopWait)
+		defer cancel()
+		_ = e.Wait(wait, r.ID) // the record says how far it got
+	}
+	return e.db.Load(ctx, r.ID)
+}
+
+// stopWait is how long a stop waits for the end of the call it cancelled, so that
+// its answer shows it.
+const stopWait = 2 * time.Second
+
+func stoppedFailure(o chat.Outcome) chat.Failure {
+	return chat.Failure{Code: "stopped", Outcome: o, Retry: chat.RetryExplicit, Detail: "A person stopped it before there was text."}
+}
+
+// DeleteConversation deletes a conversation and stops its runs.
+func (e *Engine) DeleteConversation(ctx context.Context, user int64, session string) error {
+	running, err := e.db.DeleteConversation(context.WithoutCancel(ctx), user, session)
+	if err != nil {
+		return err
+	}
+	e.hub.publish(user, Event{Type: "conversation", SessionID: session})
+	for _, r := range running {
+		for {
+			_, err := e.stop(context.WithoutCancel(ctx), r, 0)
+			if errors.Is(err, db.ErrFenced) {
+				if r, err = e.db.Load(ctx, r.ID); err == nil {
+					continue
+				}
+			}
+			if err != nil {
+				return err
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// Changed tells the feeds of a user that a conversation changed.
+func (e *Engine) Changed(user int64, session string) {
+	e.hub.publish(user, Event{Type: "conversation", SessionID: session})
+}

@@ -1,0 +1,461 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"semel/chat"
+	"semel/db"
+	"semel/llm"
+)
+
+// work takes a job through one attempt. It is the only place that calls a model.
+func (e *Engine) work(j *job) {
+	defer e.workers.Done()
+	again := e.attempt(j)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sched.done(j, again)
+}
+
+// attempt claims the job, calls the model and makes the outcome durable. It
+// reports whether the job waits for another attempt.
+func (e *Engine) attempt(j *job) (again bool) {
+	ctx := context.Background() // never the arrival's: a closed tab cancels nothing
+	if j.model == e.gone {
+		return e.modelGone(ctx, j)
+	}
+	r, turns, err := e.claim(ctx, j)
+	if err != nil {
+		return e.notClaimed(ctx, j, err)
+	}
+	call, cancel := context.WithCancelCause(e.base)
+	defer cancel(nil)
+	j.r = r
+	j.live.begin(r, cancel)
+	e.publish(r)
+	prompt, err := e.prompt(ctx, r, turns)
+	var a llm.Answer
+	w := &worker{e: e, j: j, cancel: cancel}
+	if err == nil {
+		a, err = w.call(call, prompt)
+	} else {
+		err = &llm.Error{Outcome: chat.OutcomeNone, Code: "internal", Err: err}
+	}
+	if e.o.Stall != nil {
+		e.o.Stall(r)
+	}
+	return w.settle(ctx, prompt, a, err, context.Cause(call))
+}
+
+func (e *Engine) claim(ctx context.Context, j *job) (chat.Request, []int64, error) {
+	c := db.Claim{Request: j.r, Owner: e.life, Lease: e.o.Lease, ContextLimit: j.model.Context}
+	r, turns, err := e.db.Claim(ctx, c)
+	if err == nil || !errors.Is(err, db.ErrOutcomeOpen) {
+		return r, turns, err
+	}
+	// Nobody was called yet, so there is time to ask the file what it has.
+	e.log.Error("outcome of a claim is open", "request_id", j.r.Key.RequestID, "error", err)
+	now, lerr := e.db.Load(ctx, j.r.ID)
+	if lerr == nil && now.State == chat.StateGenerating && now.Owner == e.life && now.Attempt == j.r.Attempt+1 {
+		turns, lerr = e.db.FrozenContext(ctx, now.ID)
+		return now, turns, lerr
+	}
+	return r, nil, err
+}
+
+// notClaimed says what happens to a job whose claim failed.
+func (e *Engine) notClaimed(ctx context.Context, j *job, err error) (again bool) {
+	if errors.Is(err, db.ErrFenced) {
+		// Stopped between its turn and its claim.
+		if now, err := e.db.Load(ctx, j.r.ID); err == nil {
+			if now.State == chat.StatePending {
+				j.r = now
+				return true
+			}
+			if !now.State.Live() {
+				e.release(now)
+				return false
+			}
+		}
+		e.log.Error("a claim was fenced by nobody we know", "request_id", j.r.Key.RequestID)
+		return false
+	}
+	if !errors.Is(err, db.ErrNotYourTurn) {
+		e.log.Error("claim", "request_id", j.r.Key.RequestID, "error", err)
+	}
+	j.r.RetryAt = time.Now().Add(time.Second)
+	return true
+}
+
+func (e *Engine) modelGone(ctx context.Context, j *job) (again bool) {
+	r, err := e.db.FailWaiting(ctx, j.r, "worker:"+e.life, chat.Failure{
+		Code: "model_gone", Outcome: chat.OutcomeNone, Retry: chat.RetryExplicit,
+		Detail: fmt.Sprintf("The model %q is no longer configured. Ask again with another one.", j.r.Model),
+	})
+	if err != nil {
+		return e.notClaimed(ctx, j, err)
+	}
+	e.release(r)
+	return false
+}
+
+// prompt builds the call from the frozen context.
+func (e *Engine) prompt(ctx context.Context, r chat.Request, seqs []int64) (llm.Call, error) {
+	m := e.models[r.Model]
+	c := llm.Call{RequestID: r.Key.RequestID, Attempt: r.Attempt, Model: m.Upstream, Continue: r.Kind == chat.KindContinue}
+	if err := json.Unmarshal([]byte(r.Params), &c.Params); err != nil {
+		return c, fmt.Errorf("params of request %d: %w", r.ID, err)
+	}
+	if r.SystemPrompt != "" {
+		c.Turns = append(c.Turns, llm.Turn{Role: "system", Content: r.SystemPrompt})
+	}
+	msgs, err := e.db.Turns(ctx, r.ConversationID, seqs)
+	if err != nil {
+		return c, err
+	}
+	for _, m := range msgs {
+		c.Turns = append(c.Turns, llm.Turn{Role: m.Role, Content: m.Content})
+	}
+	return c, nil
+}
+
+// A worker looks after one call: its heartbeat, its partial text, its timeouts.
+type worker struct {
+	e      *Engine
+	j      *job
+	cancel context.CancelCauseFunc
+	stored int // bytes of text in partials
+	thunk  int // bytes of reasoning in partials
+	pieces bool
+}
+
+type outcome struct {
+	answer llm.Answer
+	err    error
+}
+
+// abandonAfter is how long a cancelled client may take to return; what it says
+// later is not heard.
+const abandonAfter = time.Second
+
+// call dispatches the prompt and waits for its end. A client that does not return
+// after it was cancelled is left alone.
+func (w *worker) call(ctx context.Context, c llm.Call) (llm.Answer, error) {
+	e, l := w.e, w.j.live
+	attempt := c.Attempt
+	ended := make(chan outcome, 1)
+	go func() {
+		defer func() {
+			if v := recover(); v != nil {
+				ended <- outcome{err: &llm.Error{Outcome: chat.OutcomeUnknown, Code: "internal", Err: fmt.Errorf("panic in the model client: %v", v)}}
+			}
+		}()
+		a, err := w.j.model.Client.Stream(ctx, c, func(p llm.Piece) { l.add(attempt, p.Text, p.Reasoning) })
+		ended <- outcome{a, err}
+	}()
+	beat := time.NewTicker(e.o.Heartbeat)
+	defer beat.Stop()
+	flush := time.NewTicker(e.o.PartialEvery)
+	defer flush.Stop()
+	cancelled := ctx.Done()
+	var abandon <-chan time.Time
+	for {
+		select {
+		case o := <-ended:
+			return o.answer, o.err
+		case <-cancelled:
+			cancelled = nil
+			abandon = time.After(abandonAfter)
+		case <-abandon:
+			return llm.Answer{}, fmt.Errorf("the client did not return after it was cancelled: %w", context.Cause(ctx))
+		case <-beat.C:
+			if abandon == nil {
+				w.heartbeat()
+			}
+		case <-flush.C:
+			if abandon == nil {
+				w.flush()
+				w.judgeSilence()
+			}
+		}
+	}
+}
+
+// heartbeat extends the lease. A lost one ends the call; a database that cannot
+// be written now is not a lost lease.
+func (w *worker) heartbeat() {
+	switch err := w.e.db.Heartbeat(context.Background(), w.j.r, w.e.o.Lease); {
+	case err == nil:
+		w.j.live.beat()
+	case errors.Is(err, db.ErrFenced):
+		w.cancel(errFenced)
+	default:
+		w.j.live.beat()
+		w.e.log.Warn("heartbeat", "request_id", w.j.r.Key.RequestID, "error", err)
+	}
+}
+
+// flush stores the text that came since the last time.
+func (w *worker) flush() {
+	p := w.tail()
+	if p.Text == "" && p.Reasoning == "" {
+		return
+	}
+	switch err := w.e.db.AppendPartial(context.Background(), w.j.r, p); {
+	case err == nil:
+		w.stored += len(p.Text)
+		w.thunk += len(p.Reasoning)
+		w.pieces = true
+	case errors.Is(err, db.ErrFenced):
+		w.cancel(errFenced)
+	default:
+		w.e.log.Warn("partial text", "request_id", w.j.r.Key.RequestID, "error", err)
+	}
+}
+
+// tail is the text that is not stored yet.
+func (w *worker) tail() db.Partial {
+	l := w.j.live
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.request.Attempt != w.j.r.Attempt {
+		return db.Partial{} // taken over; the buffers are another attempt's
+	}
+	return db.Partial{Text: string(l.text[w.stored:]), Reasoning: string(l.reasoning[w.thunk:]), FirstTokenAt: l.firstAt}
+}
+
+// judgeSilence ends a call whose provider has been silent for too long.
+func (w *worker) judgeSilence() {
+	l := w.j.live
+	l.mu.Lock()
+	silent, began := time.Since(l.lastAt), !l.firstAt.IsZero()
+	l.mu.Unlock()
+	switch {
+	case !began && silent >= w.j.model.FirstTokenTimeout:
+		w.cancel(errFirstToken)
+	case began && silent >= w.j.model.IdleTimeout:
+		w.cancel(errIdle)
+	}
+}
+
+// settle makes the outcome of a call durable and tells whoever waits. It reports
+// whether the job waits for another attempt.
+func (w *worker) settle(ctx context.Context, c llm.Call, a llm.Answer, err, cause error) (again bool) {
+	switch {
+	case err == nil:
+		return w.answer(ctx, db.Answer{
+			Content: a.Content, Reasoning: a.Reasoning, ToolCalls: toolCalls(a.ToolCalls), Finish: a.Finish,
+			UpstreamID: a.UpstreamID, Usage: sane(a.Usage), Outcome: chat.OutcomeOK, Reason: "answered",
+		})
+	case errors.Is(cause, errFenced):
+		return false // somebody else decided; we write nothing
+	case errors.Is(cause, errStopped):
+		return w.stopped(ctx, c)
+	case errors.Is(cause, errShutdown):
+		w.flush() // the next life decides, with the text so far
+		w.e.log.Info("left to recovery", "request_id", w.j.r.Key.RequestID, "attempt", w.j.r.Attempt)
+		return false
+	case errors.Is(cause, errFirstToken):
+		err = &llm.Error{Outcome: chat.OutcomeUnknown, Code: "first_token_timeout",
+			Detail: fmt.Sprintf("Nothing came within first_token_timeout (%s).", w.j.model.FirstTokenTimeout), Err: err}
+	case errors.Is(cause, errIdle):
+		err = &llm.Error{Outcome: chat.OutcomeUnknown, Code: "idle_timeout",
+			Detail: fmt.Sprintf("Nothing more came within idle_timeout (%s).", w.j.model.IdleTimeout), Err: err}
+	}
+	var le *llm.Error
+	if !errors.As(err, &le) {
+		le = &llm.Error{Outcome: chat.OutcomeUnknown, Code: "line_lost", Err: err}
+	}
+	w.e.log.Warn("attempt failed", "request_id", w.j.r.Key.RequestID, "attempt", w.j.r.Attempt,
+		"outcome", le.Outcome, "code", le.Code, "status", le.Status, "error", le.Err)
+	return w.failed(ctx, c, le)
+}
+
+// answer stores the one answer. A database that is full or locked keeps the
+// answer in memory until it can be written: the model is not called again.
+func (w *worker) answer(ctx context.Context, a db.Answer) (again bool) {
+	a.Actor, a.HasPartials, a.FirstTokenAt = "worker:"+w.e.life, w.pieces, w.tail().FirstTokenAt
+	w.persist(ctx, func() (r chat.Request, err error) { return w.e.db.Finish(ctx, w.j.r, a) })
+	return false
+}
+
+// stopped ends a call that a person stopped: what came is the answer.
+func (w *worker) stopped(ctx context.Context, c llm.Call) (again bool) {
+	text, reasoning := w.text()
+	u := estimate(c, text, reasoning)
+	if text != "" {
+		return w.answer(ctx, db.Answer{
+			Content: text, Reasoning: reasoning, ToolCalls: "[]", Finish: chat.FinishStopped, Usage: u,
+			Outcome: chat.OutcomeStopped, Reason: "stopped",
+		})
+	}
+	w.persist(ctx, func() (chat.Request, error) {
+		return w.e.db.Fail(ctx, w.j.r, w.end(chat.OutcomeStopped, "stopped", u, true), stoppedFailure(chat.OutcomeUnknown))
+	})
+	return false
+}
+
+func (w *worker) text() (text, reasoning string) {
+	v := w.j.live.View()
+	if v.Request.Attempt != w.j.r.Attempt {
+		return "", ""
+	}
+	return string(v.Text), string(v.Reasoning)
+}
+
+func (w *worker) end(o chat.Outcome, code string, u chat.Usage, waste bool) db.End {
+	t := w.tail()
+	return db.End{Outcome: o, Code: code, Usage: u, Waste: waste, FirstTokenAt: t.FirstTokenAt, Tail: t, Actor: "worker:" + w.e.life}
+}
+
+// failed decides by contract section 4 what a classified error means.
+func (w *worker) failed(ctx context.Context, c llm.Call, le *llm.Error) (again bool) {
+	text, reasoning := w.text()
+	v := verdict(w.j.r, w.j.model.Model, le, text != "" || reasoning != "")
+	end := w.end(le.Outcome, le.Code, estimate(c, text, reasoning), v.waste)
+	if !v.retry {
+		w.persist(ctx, func() (chat.Request, error) { return w.e.db.Fail(ctx, w.j.r, end, v.failure) })
+		return false
+	}
+	return w.persist(ctx, func() (chat.Request, error) {
+		return w.e.db.Requeue(ctx, w.j.r, end, time.Now().Add(v.wait), v.reason, v.refused, w.j.r.Crashes)
+	})
+}
+
+// persist repeats a write until it is stored or somebody else has decided, and
+// tells whoever waits how the request stands. It reports whether the request is
+// pending.
+func (w *worker) persist(ctx context.Context, write func() (chat.Request, error)) (pending bool) {
+	for n := 0; ; n++ {
+		r, err := write()
+		if err == nil {
+			w.e.trouble.Store(nil)
+			return w.tell(r)
+		}
+		if errors.Is(err, db.ErrFenced) {
+			// Perhaps our own write, whose commit was reported as open.
+			now, lerr := w.e.db.Load(ctx, w.j.r.ID)
+			if lerr == nil && n > 0 && now.Attempt == w.j.r.Attempt && now.State != chat.StateGenerating {
+				w.e.trouble.Store(nil)
+				return w.tell(now)
+			}
+			w.e.log.Warn("fenced", "request_id", w.j.r.Key.RequestID, "attempt", w.j.r.Attempt)
+			return false
+		}
+		if !errors.Is(err, db.ErrOutcomeOpen) && !db.IsRetryable(err) {
+			w.e.log.Error("an outcome cannot be stored: left to recovery", "request_id", w.j.r.Key.RequestID, "error", err)
+			return false
+		}
+		trouble := "the database cannot be written: " + err.Error()
+		w.e.trouble.Store(&trouble)
+		w.e.log.Error("an outcome is not stored yet", "request_id", w.j.r.Key.RequestID, "try", n+1, "error", err)
+		w.j.live.beat() // the answer is here: nobody may take it over
+		select {
+		case <-time.After(backoff(min(n, 5), 100*time.Millisecond, 3*time.Second)):
+		case <-w.e.base.Done():
+			return false
+		}
+	}
+}
+
+// tell updates viewers; a request that waits again keeps its Live.
+func (w *worker) tell(r chat.Request) (pending bool) {
+	if r.State.Live() {
+		w.j.r = r
+		w.j.live.update(r, false)
+		w.e.publish(r)
+		return true
+	}
+	w.e.release(r)
+	return false
+}
+
+// A decision is what happens after a failed call.
+type decision struct {
+	retry   bool
+	reason  string // of the retry
+	wait    time.Duration
+	refused int64
+	failure chat.Failure
+	waste   bool
+}
+
+const (
+	backoffBase   = time.Second
+	backoffMost   = time.Minute
+	longestRetry  = 60 * time.Second // a Retry-After above it is not waited for
+	crashesAtOnce = 2                // re-runs after a death without a wait
+)
+
+// verdict is contract section 4 as one pure function but for its jitter.
+func verdict(r chat.Request, m Model, le *llm.Error, text bool) decision {
+	d := decision{
+		refused: r.Refused + 1,
+		failure: chat.Failure{Code: le.Code, Outcome: le.Outcome, Retry: chat.RetryExplicit, Detail: le.Detail},
+		waste:   le.Outcome == chat.OutcomeUnknown || (le.Outcome == chat.OutcomeDefinite && text),
+	}
+	if d.failure.Code == "" {
+		d.failure.Code = "provider_error"
+	}
+	exhausted := d.refused >= m.MaxAttempts
+	switch {
+	case le.Outcome == chat.OutcomeUnknown:
+		d.retry, d.reason = m.Rerun && !exhausted, "rerun"
+	case text, le.Outcome == chat.OutcomeDefinite && !le.Transient:
+		// partial or permanent: a person decides
+	case le.RetryAfter > longestRetry:
+		d.failure.Retry = chat.RetryAuto
+		d.failure.Detail = fmt.Sprintf("The model asks to wait for %s.", le.RetryAfter.Round(time.Second))
+	default:
+		d.failure.Retry = chat.RetryAuto
+		d.retry, d.reason = !exhausted, "engine_retry"
+	}
+	if d.retry {
+		d.wait = max(backoff(int(d.refused-1), backoffBase, backoffMost), le.RetryAfter)
+	}
+	return d
+}
+
+// backoff is exponential with full jitter: anywhere between nothing and base
+// doubled n times, never above most.
+func backoff(n int, base, most time.Duration) time.Duration {
+	d := most
+	if n < 32 && base<<n > 0 {
+		d = min(base<<n, most)
+	}
+	return rand.N(d)
+}
+
+// estimate counts what a call may have cost when the provider did not say.
+func estimate(c llm.Call, text, reasoning string) chat.Usage {
+	u := chat.Usage{Estimated: true, OutputTokens: chat.EstimateTokens(text) + chat.EstimateTokens(reasoning)}
+	for _, t := range c.Turns {
+		u.InputTokens += chat.EstimateTokens(t.Content)
+	}
+	return u
+}
+
+// sane keeps a provider's count within what money can be computed from.
+func sane(u chat.Usage) chat.Usage {
+	const most = 1 << 40
+	u.InputTokens = min(max(u.InputTokens, 0), most)
+	u.OutputTokens = min(max(u.OutputTokens, 0), most)
+	u.CachedTokens = min(max(u.CachedTokens, 0), u.InputTokens)
+	return u
+}
+
+func toolCalls(list []llm.ToolCall) string {
+	if len(list) == 0 {
+		return "[]"
+	}
+	b, err := json.Marshal(list)
+	if err != nil {
+		panic(err) // three strings
+	}
+	return string(b)
+}
