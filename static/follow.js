@@ -1,0 +1,55 @@
+// Following the end of a growing answer: only while the reader is there. Any move
+// up lets go at once; coming back to the end takes hold again.
+
+const near = 24; // px from the end that still count as the end
+
+export class Follow {
+  following = true;
+  #top = scrollY;
+
+  /** @param {HTMLButtonElement} button leads back to the end */
+  constructor(button) {
+    this.button = button;
+    addEventListener('wheel', (event) => event.deltaY < 0 && this.#release(), { passive: true });
+    addEventListener('scroll', () => this.#scrolled(), { passive: true });
+    addEventListener('resize', () => this.#keepUp());
+    button.addEventListener('click', () => this.jump());
+    new ResizeObserver(() => this.#keepUp()).observe(document.body);
+  }
+
+  /** Goes to the end and stays there. */
+  jump() {
+    this.following = true;
+    this.button.hidden = true;
+    this.#keepUp();
+  }
+
+  /** Tells a reader who is elsewhere that there is more. */
+  grown() {
+    if (!this.following) this.button.hidden = this.#atEnd();
+  }
+
+  #keepUp() {
+    if (!this.following) return;
+    scrollTo({ top: document.documentElement.scrollHeight, behavior: 'instant' });
+    this.#top = scrollY;
+  }
+
+  #scrolled() {
+    if (this.#atEnd()) {
+      this.following = true;
+      this.button.hidden = true;
+    } else if (scrollY < this.#top) {
+      this.#release();
+    }
+    this.#top = scrollY;
+  }
+
+  #release() {
+    if (document.documentElement.scrollHeight > innerHeight) this.following = false;
+  }
+
+  #atEnd() {
+    return document.documentElement.scrollHeight - innerHeight - scrollY <= near;
+  }
+}

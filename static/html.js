@@ -1,0 +1,24 @@
+// The one door through which HTML enters the page. Only what this server rendered
+// may pass: it is safe because views/markdown.go made it, not because of anything
+// done here.
+
+/** @type {{createHTML(html: string): any}} */
+const policy = window.trustedTypes?.createPolicy('semel', { createHTML: (html) => html }) ?? { createHTML: (html) => html };
+
+/**
+ * @param {string} html rendered by the server
+ * @returns {DocumentFragment}
+ */
+export function fragment(html) {
+  const template = document.createElement('template');
+  template.innerHTML = policy.createHTML(html);
+  return template.content;
+}
+
+/**
+ * @param {string} html a whole page of this server
+ * @returns {Document}
+ */
+export function page(html) {
+  return new DOMParser().parseFromString(policy.createHTML(html), 'text/html');
+}
