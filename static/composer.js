@@ -67,6 +67,10 @@ export class Composer {
       event.preventDefault();
       form.requestSubmit(this.sendButton);
     });
+    // Some drivers of keyboards deliver the character although its keydown was handled.
+    this.text.addEventListener('keypress', (event) => {
+      if (composition.sends(event, this.touch.matches)) event.preventDefault();
+    });
     document.addEventListener('keydown', (event) => {
       if (this.#running && !document.querySelector(':popover-open') && composition.stops(event)) stop();
     });
@@ -89,8 +93,8 @@ export class Composer {
 
   /** Sends what is typed, if anything is. */
   submit() {
-    const text = this.text.value;
-    if (text.trim() === '' || !this.send(text)) return;
+    const text = this.text.value.replace(/^\s*\n/, '').trimEnd();
+    if (text === '' || !this.send(text)) return;
     this.text.value = '';
     this.#keep();
     this.#settling = true;

@@ -208,15 +208,17 @@ export class Outbox {
   #tick() {
     clearTimeout(this.#timer);
     const now = this.now();
-    const busy = new Set();
+    /** @type {Map<string, Entry>} the first unheard entry of each conversation */
+    const first = new Map();
     let next = Infinity;
     for (const entry of this.list()) {
       if (entry.state === 'received') {
         if (document.hidden || this.watched(entry)) continue;
-      } else if (busy.has(entry.sessionId)) {
+      } else if (first.has(entry.sessionId)) {
+        if (first.get(entry.sessionId)?.state === 'kept' && entry.state === 'sending') this.#wait(entry);
         continue;
       } else {
-        busy.add(entry.sessionId);
+        first.set(entry.sessionId, entry);
       }
       if (this.#flying.has(entry.requestId)) continue;
       if (entry.nextAt > now) next = Math.min(next, entry.nextAt);
@@ -303,6 +305,13 @@ export class Outbox {
     };
     this.#save(entry);
     this.report({ kind: 'kept', entry, problem: verdict.problem });
+  }
+
+  /** What stands behind a kept message is kept too. @param {Entry} entry */
+  #wait(entry) {
+    entry = { ...entry, state: 'kept' };
+    this.#save(entry);
+    this.report({ kind: 'kept', entry });
   }
 
   /** @param {Entry} entry @param {string} url @param {RequestInit} init */
