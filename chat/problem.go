@@ -35,6 +35,9 @@ var titles = map[string]string{
 	"method_not_allowed": "The method is not allowed here",
 	"forbidden_origin":   "Refused: it came from another site",
 	"forbidden_host":     "Refused: this host name is not served here",
+	"forwarded_refused":  "Refused: it came through a proxy",
+	"busy":               "An answer is running",
+	"not_ready":          "Not ready",
 	"internal":           "Something went wrong here",
 	"stale_attempt":      "This was meant for another attempt",
 	// accepted and failed

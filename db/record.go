@@ -91,6 +91,16 @@ func (c *conn) addAnswer(r chat.Request, rec *chat.Record) error {
 	return nil
 }
 
+// AttemptReason returns why attempt n of a request was allowed, "" when there is
+// no such attempt.
+func (d *DB) AttemptReason(ctx context.Context, id, n int64) (reason string, err error) {
+	err = d.read(ctx, func(c *conn) error {
+		_, err := c.queryRow(sqlSelectAttemptReason, []any{id, n}, &reason)
+		return err
+	})
+	return reason, err
+}
+
 // A Receipt is everything that happened to one intent.
 type Receipt struct {
 	Request     chat.Request
@@ -231,6 +241,8 @@ const (
 	sqlSelectAnswer = `SELECT s.content, s.reasoning, s.finish, s.created_at, s.input_tokens, s.cached_tokens, s.output_tokens,
 		s.estimated, l.micros FROM snapshots s JOIN ledger l ON l.request_id = s.request_id AND l.kind = 'charge'
 		WHERE s.request_id = ?`
+
+	sqlSelectAttemptReason = `SELECT reason FROM attempts WHERE request_id = ? AND n = ?`
 
 	sqlSelectArrivals = `SELECT at, source, decision, status FROM arrivals WHERE request_id = ? ORDER BY n`
 

@@ -1,0 +1,90 @@
+package handlers
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"semel/chat"
+)
+
+// readTimeout is how long a client may take to send a body.
+const readTimeout = 30 * time.Second
+
+// jsonOverhead is what a body may have beside the question: other fields, and
+// the escapes of JSON.
+const jsonOverhead = 64 << 10
+
+// bodyBytes is the longest body: a question whose every byte is escaped in two.
+func (s *server) bodyBytes() int64 { return 2*int64(s.MessageBytes) + jsonOverhead }
+
+// readJSON decodes a body into v, which is a pointer to a struct. Anything that
+// is not exactly that is an error that says what is wrong.
+func (s *server) readJSON(w http.ResponseWriter, r *http.Request, v any) error {
+	ct := r.Header.Get("Content-Type")
+	if mt, _, err := mime.ParseMediaType(ct); err != nil || mt != "application/json" {
+		return refuse(http.StatusUnsupportedMediaType, "unsupported_media", chat.RetryNewID,
+			fmt.Sprintf("The body must be application/json, not %q.", ct))
+	}
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(readTimeout)) // recorders in tests have none
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.bodyBytes()))
+	_ = rc.SetReadDeadline(time.Time{}) // or the wait for the answer would end with it
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return s.tooLarge(fmt.Sprintf("The body is larger than %d bytes, which is what limits.message_bytes = %d allows.", tooLarge.Limit, s.MessageBytes))
+	case err != nil:
+		return refuse(http.StatusRequestTimeout, "bad_request", chat.RetrySameID, "The body did not arrive whole.")
+	case !utf8.Valid(body):
+		return badRequest("The body is not valid UTF-8.")
+	}
+	return decode(body, v)
+}
+
+func (s *server) tooLarge(detail string) error {
+	return refuse(http.StatusRequestEntityTooLarge, "too_large", chat.RetryNewID, detail)
+}
+
+// decode is readJSON's parser.
+func decode(body []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return badRequest(explain(err))
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return badRequest("There is something after the JSON object.")
+	}
+	return nil
+}
+
+func explain(err error) string {
+	var typ *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &typ):
+		return fmt.Sprintf("%s cannot be a %s.", orBody(typ.Field), typ.Value)
+	case errors.As(err, &syntax):
+		return fmt.Sprintf("The JSON breaks at byte %d: %s.", syntax.Offset, strings.TrimPrefix(err.Error(), "json: "))
+	case errors.Is(err, io.EOF):
+		return "The body is empty."
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return "The JSON ends too early."
+	}
+	return strings.TrimPrefix(err.Error(), "json: ") + "."
+}
+
+func orBody(field string) string {
+	if field == "" {
+		return "The body"
+	}
+	return field
+}

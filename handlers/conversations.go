@@ -1,0 +1,292 @@
+package handlers
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"semel/chat"
+	"semel/db"
+)
+
+// A conversationJSON is a conversation in the API.
+type conversationJSON struct {
+	ID           string          `json:"id"`
+	Title        string          `json:"title"`
+	Pinned       bool            `json:"pinned"`
+	Model        string          `json:"model"`
+	SystemPrompt string          `json:"systemPrompt"`
+	Params       json.RawMessage `json:"params"`
+	Head         string          `json:"head"`
+	CreatedAt    chat.Stamp      `json:"createdAt"`
+	UpdatedAt    chat.Stamp      `json:"updatedAt"`
+}
+
+func conversationOf(c chat.Conversation) conversationJSON {
+	return conversationJSON{
+		ID: c.SessionID, Title: c.Title, Pinned: c.Pinned, Model: c.Model, SystemPrompt: c.SystemPrompt,
+		Params: json.RawMessage(c.Params), Head: chat.MessageID(c.SessionID, c.HeadSeq),
+		CreatedAt: chat.Stamp{Time: c.CreatedAt}, UpdatedAt: chat.Stamp{Time: c.UpdatedAt},
+	}
+}
+
+// A messageJSON is a message of the visible branch with its sibling counts.
+type messageJSON struct {
+	chat.RecordMessage
+	RequestID string   `json:"requestId"`
+	Model     string   `json:"model,omitempty"`
+	Sibling   int      `json:"sibling"`  // which of them this is, from 1
+	Siblings  []string `json:"siblings"` // ids of all messages with this parent and role
+}
+
+// A threadJSON is one conversation, of one moment.
+type threadJSON struct {
+	conversationJSON
+	Messages []messageJSON `json:"messages"`
+	Requests []chat.Record `json:"requests"` // without an answer: failed, running, waiting
+	Cursor   string        `json:"cursor"`   // where the stream of the running one goes on
+}
+
+func (s *server) threadOf(t db.Thread) threadJSON {
+	out := threadJSON{conversationJSON: conversationOf(t.Conversation), Messages: []messageJSON{}, Requests: []chat.Record{}, Cursor: t.Cursor}
+	session := t.Conversation.SessionID
+	for _, m := range t.Messages {
+		j := messageJSON{
+			RecordMessage: chat.RecordMessage{
+				ID: chat.MessageID(session, m.Seq), Seq: m.Seq, ParentID: chat.MessageID(session, m.ParentSeq),
+				Role: m.Role, Content: m.Content, Reasoning: m.Reasoning, Finish: m.Finish, CreatedAt: chat.Stamp{Time: m.CreatedAt},
+			},
+			RequestID: m.RequestID, Siblings: []string{},
+		}
+		if m.Role == "assistant" {
+			j.Model = m.Model
+		}
+		for i, seq := range m.Siblings {
+			j.Siblings = append(j.Siblings, chat.MessageID(session, seq))
+			if seq == m.Seq {
+				j.Sibling = i + 1
+			}
+		}
+		out.Messages = append(out.Messages, j)
+	}
+	for _, rec := range t.Requests {
+		out.Requests = append(out.Requests, s.priced(rec))
+	}
+	return out
+}
+
+const (
+	defaultPage = 50
+	largestPage = 200
+)
+
+func (s *server) listConversations(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	limit := defaultPage
+	if v := q.Get("limit"); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 1 || n > largestPage {
+			return badRequest(fmt.Sprintf("limit goes from 1 to %d.", largestPage))
+		}
+		limit = n
+	}
+	if len(q.Get("q")) > 256 {
+		return badRequest("q has 256 bytes at most.")
+	}
+	list, next, err := s.DB.Conversations(r.Context(), s.user(r), q.Get("q"), q.Get("before"), limit)
+	if err != nil {
+		return err
+	}
+	out := []conversationJSON{}
+	for _, c := range list {
+		out = append(out, conversationOf(c))
+	}
+	s.writeJSON(w, http.StatusOK, map[string]any{"conversations": out, "next": next})
+	return nil
+}
+
+// session reads the conversation id from the path.
+func session(r *http.Request) (string, error) {
+	id, err := chat.ParseID(chi.URLParam(r, "sessionID"))
+	if err != nil {
+		return "", refuse(http.StatusBadRequest, "session_invalid", chat.RetryNever, err.Error()+".")
+	}
+	return id, nil
+}
+
+func (s *server) thread(r *http.Request) (db.Thread, error) {
+	id, err := session(r)
+	if err != nil {
+		return db.Thread{}, err
+	}
+	return s.DB.Thread(r.Context(), s.user(r), id)
+}
+
+func (s *server) getConversation(w http.ResponseWriter, r *http.Request) error {
+	t, err := s.thread(r)
+	if err != nil {
+		return err
+	}
+	s.writeJSON(w, http.StatusOK, s.threadOf(t))
+	return nil
+}
+
+func (s *server) patchConversation(w http.ResponseWriter, r *http.Request) error {
+	id, err := session(r)
+	if err != nil {
+		return err
+	}
+	var body struct {
+		Title        *string          `json:"title"`
+		Pinned       *bool            `json:"pinned"`
+		Model        *string          `json:"model"`
+		SystemPrompt *string          `json:"systemPrompt"`
+		Params       *json.RawMessage `json:"params"`
+		Head         *string          `json:"head"`
+	}
+	if err := s.readJSON(w, r, &body); err != nil {
+		return err
+	}
+	p := db.ConversationPatch{Title: body.Title, Pinned: body.Pinned, Model: body.Model, SystemPrompt: body.SystemPrompt}
+	if p.Title != nil {
+		t := strings.Join(strings.Fields(*p.Title), " ")
+		if t == "" || len(t) > 256 {
+			return badRequest("A title has 1 to 256 bytes.")
+		}
+		p.Title = &t
+	}
+	if p.SystemPrompt != nil && len(*p.SystemPrompt) > s.MessageBytes {
+		return s.tooLarge(fmt.Sprintf("The system prompt has %d bytes; limits.message_bytes allows %d.", len(*p.SystemPrompt), s.MessageBytes))
+	}
+	if p.Model != nil && *p.Model != "" && !s.hasModel(*p.Model) {
+		return refuse(http.StatusUnprocessableEntity, "model_unknown", chat.RetryNever, fmt.Sprintf("There is no model %q here. GET /api/models lists them.", *p.Model))
+	}
+	if body.Params != nil {
+		params, err := parseParams(*body.Params)
+		if err != nil {
+			return err
+		}
+		if params == "" {
+			params = "{}"
+		}
+		p.Params = &params
+	}
+	if body.Head != nil {
+		seq, ok := chat.ParseMessageID(id, *body.Head)
+		if !ok {
+			return badRequest("head names no message of this conversation.")
+		}
+		p.Head = &seq
+	}
+	c, err := s.DB.PatchConversation(r.Context(), s.user(r), id, p)
+	if err != nil {
+		return err
+	}
+	s.Engine.Changed(s.user(r), id)
+	s.writeJSON(w, http.StatusOK, conversationOf(c))
+	return nil
+}
+
+func (s *server) deleteConversation(w http.ResponseWriter, r *http.Request) error {
+	id, err := session(r)
+	if err != nil {
+		return err
+	}
+	if err := s.Engine.DeleteConversation(r.Context(), s.user(r), id); err != nil {
+		return err
+	}
+	s.writeJSON(w, http.StatusOK, map[string]any{"id": id, "undoUntil": chat.Stamp{Time: time.Now().Add(db.UndoWindow)}})
+	return nil
+}
+
+func (s *server) restoreConversation(w http.ResponseWriter, r *http.Request) error {
+	id, err := session(r)
+	if err != nil {
+		return err
+	}
+	c, err := s.DB.RestoreConversation(r.Context(), s.user(r), id)
+	if err != nil {
+		return err
+	}
+	s.Engine.Changed(s.user(r), id)
+	s.writeJSON(w, http.StatusOK, conversationOf(c))
+	return nil
+}
+
+func (s *server) exportConversation(w http.ResponseWriter, r *http.Request) error {
+	t, err := s.thread(r)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	name := "semel-" + t.Conversation.SessionID
+	switch format := r.URL.Query().Get("format"); format {
+	case "md", "":
+		h.Set("Content-Type", "text/markdown; charset=utf-8")
+		h.Set("Content-Disposition", `attachment; filename="`+name+`.md"`)
+		h.Set("Cache-Control", "no-store")
+		_, err := w.Write([]byte(markdownOf(t)))
+		if err != nil {
+			return errHangUp
+		}
+	case "json":
+		h.Set("Content-Disposition", `attachment; filename="`+name+`.json"`)
+		s.writeJSON(w, http.StatusOK, struct {
+			Format string `json:"format"`
+			threadJSON
+		}{"semel.conversation.v1", s.threadOf(t)})
+	default:
+		return badRequest("format is md or json.")
+	}
+	return nil
+}
+
+func markdownOf(t db.Thread) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s\n", t.Conversation.Title)
+	for _, m := range t.Messages {
+		who := "You"
+		if m.Role == "assistant" {
+			who = m.Model
+		}
+		fmt.Fprintf(&b, "\n## %s · %s\n\n%s\n", who, m.CreatedAt.UTC().Format(time.RFC3339), strings.TrimRight(m.Content, "\n"))
+	}
+	return b.String()
+}
+
+func (s *server) hasModel(name string) bool {
+	for _, m := range s.Engine.Models() {
+		if m.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *server) listModels(w http.ResponseWriter, r *http.Request) error {
+	type model struct {
+		Name    string      `json:"name"`
+		Default bool        `json:"default"`
+		Price   priceJSON   `json:"price"`
+		Context int64       `json:"context"` // tokens; 0 is not limited
+	}
+	list := []model{}
+	for i, m := range s.Engine.Models() {
+		list = append(list, model{m.Name, i == 0, priceJSON{s.Currency, m.Price.Input, m.Price.Cached, m.Price.Output}, m.Context})
+	}
+	s.writeJSON(w, http.StatusOK, map[string]any{"models": list})
+	return nil
+}
+
+// A priceJSON is micros per million tokens.
+type priceJSON struct {
+	Currency string `json:"currency"`
+	Input    int64  `json:"input"`
+	Cached   int64  `json:"cached"`
+	Output   int64  `json:"output"`
+}

@@ -1,0 +1,103 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"semel/chat"
+	"semel/db"
+)
+
+// A handler answers a request, or returns why it does not.
+type handler func(http.ResponseWriter, *http.Request) error
+
+// handle turns a handler's error into an answer.
+func (s *server) handle(h handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		err := h(w, r)
+		if err == nil || errors.Is(err, errHangUp) || r.Context().Err() != nil && errors.Is(err, context.Canceled) {
+			return
+		}
+		p := problemOf(err)
+		if p.Status == http.StatusInternalServerError {
+			s.Log.Error("internal", "trace_id", traceID(r), "method", r.Method, "path", r.URL.Path, "error", err)
+		}
+		s.writeProblem(w, p)
+	}
+}
+
+// errHangUp: the response has begun and cannot be finished.
+var errHangUp = errors.New("hang up")
+
+// problemOf is the one table of how an error is told.
+func problemOf(err error) *chat.Problem {
+	var p *chat.Problem
+	switch {
+	case errors.As(err, &p):
+		return p
+	case errors.Is(err, db.ErrNotFound):
+		return refuse(http.StatusNotFound, "not_found", chat.RetrySameID, "There is nothing by this id.")
+	case errors.Is(err, db.ErrGone):
+		return refuse(http.StatusGone, "conversation_gone", chat.RetryNever, "The conversation was deleted.")
+	case errors.Is(err, db.ErrParent):
+		return refuse(http.StatusUnprocessableEntity, "parent_not_found", chat.RetryNewID, "The conversation has no such message.")
+	case errors.Is(err, db.ErrNotYourTurn):
+		return refuse(http.StatusConflict, "busy", chat.RetryNewID, "An answer is running in this conversation. Stop it or wait for its end.")
+	case errors.Is(err, db.ErrOutcomeOpen), errors.Is(err, db.ErrClosed), db.IsRetryable(err):
+		p := refuse(http.StatusServiceUnavailable, "storage_failed", chat.RetrySameID, "The database cannot be written now. Ask again.")
+		p.RetryAfter = 2 * time.Second
+		return p
+	}
+	return refuse(http.StatusInternalServerError, "internal", chat.RetrySameID, "The log has the details, under the trace id of this answer.")
+}
+
+func refuse(status int, code string, retry chat.Retry, detail string) *chat.Problem {
+	p := chat.NewProblem(status, code, detail, retry)
+	return &p
+}
+
+func badRequest(detail string) *chat.Problem {
+	return refuse(http.StatusBadRequest, "bad_request", chat.RetryNewID, detail)
+}
+
+func (s *server) writeProblem(w http.ResponseWriter, p *chat.Problem) {
+	if p.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(p.RetryAfter.Seconds()))))
+	}
+	if p.RequestID != "" {
+		w.Header().Set("X-Request-Id", p.RequestID)
+	}
+	s.write(w, p.Status, "application/problem+json", p)
+}
+
+func (s *server) writeJSON(w http.ResponseWriter, status int, v any) {
+	s.write(w, status, "application/json", v)
+}
+
+// writeTimeout is how long a client may take to read one piece of an answer.
+const writeTimeout = 30 * time.Second
+
+func (s *server) write(w http.ResponseWriter, status int, contentType string, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // our own types
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // recorders in tests have none
+	w.Header().Set("Content-Type", contentType+"; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(b, '\n')) // a client that is gone asks again
+}
+
+func notFound(w http.ResponseWriter, r *http.Request) error {
+	return refuse(http.StatusNotFound, "not_found", chat.RetryNever, "There is no "+r.URL.Path+" here.")
+}
+
+func methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
+	return refuse(http.StatusMethodNotAllowed, "method_not_allowed", chat.RetryNever, r.Method+" does nothing at "+r.URL.Path+".")
+}

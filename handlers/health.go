@@ -1,0 +1,72 @@
+package handlers
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"semel/chat"
+)
+
+// healthz says that the process answers.
+func (s *server) healthz(w http.ResponseWriter, r *http.Request) error {
+	s.writeJSON(w, http.StatusOK, map[string]any{"status": "ok"})
+	return nil
+}
+
+// readyz says whether traffic should come: the database can be written, the
+// clock can be believed, nothing is stopping.
+func (s *server) readyz(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
+	defer cancel()
+	if err := s.Engine.Ready(ctx); err != nil {
+		p := refuse(http.StatusServiceUnavailable, "not_ready", chat.RetrySameID, err.Error())
+		p.RetryAfter = 2 * time.Second
+		return p
+	}
+	s.writeJSON(w, http.StatusOK, map[string]any{"status": "ready", "counters": s.Engine.Counters()})
+	return nil
+}
+
+// getEvents is the feed of a tab: what happens to this user's conversations and
+// runs. It begins with the epoch of the file; a page of another epoch reloads.
+func (s *server) getEvents(w http.ResponseWriter, r *http.Request) error {
+	in, err := s.DB.Instance(r.Context())
+	if err != nil {
+		return err
+	}
+	watch := s.Engine.Events().Watch(s.user(r))
+	defer watch.Close()
+	v := &viewer{s: s, w: w, rc: http.NewResponseController(w), ctx: r.Context()}
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("Cache-Control", "no-store, no-transform")
+	h.Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	v.event("hello", "", map[string]any{"epoch": in.Epoch, "serverTime": chat.Stamp{Time: time.Now()}})
+	if err := v.flush(); err != nil {
+		return errHangUp
+	}
+	comment := time.NewTicker(commentEvery)
+	defer comment.Stop()
+	for {
+		select {
+		case _, open := <-watch.Wake():
+			if !open {
+				return nil
+			}
+			for _, ev := range watch.Take() {
+				v.event(ev.Type, "", ev)
+			}
+		case <-comment.C:
+			v.buf = append(v.buf, ": still here\n\n"...)
+		case <-r.Context().Done():
+			return errHangUp
+		case <-s.closing:
+			return nil
+		}
+		if err := v.flush(); err != nil {
+			return errHangUp
+		}
+	}
+}

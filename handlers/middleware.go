@@ -1,0 +1,146 @@
+package handlers
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"semel/chat"
+)
+
+type traceKey struct{}
+
+func traceID(r *http.Request) string {
+	id, _ := r.Context().Value(traceKey{}).(string)
+	return id
+}
+
+// trace gives every request an id of our own (X-Request-Id is the intent's) and
+// writes one line about it.
+func (s *server) trace(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := chat.NewID()
+		w.Header().Set("X-Trace-Id", id)
+		sw := &statusWriter{ResponseWriter: w}
+		started := time.Now()
+		next.ServeHTTP(sw, r.WithContext(context.WithValue(r.Context(), traceKey{}, id)))
+		s.Log.Debug("http", "trace_id", id, "method", r.Method, "path", r.URL.Path, "status", sw.status,
+			"duration_ms", time.Since(started).Milliseconds())
+	})
+}
+
+// A statusWriter remembers the status.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *statusWriter) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets a ResponseController reach what is below.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// recovered turns a panic of a handler into an answer, or hangs up when one has
+// begun.
+func (s *server) recovered(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			v := recover()
+			if v == nil {
+				return
+			}
+			if v == http.ErrAbortHandler {
+				panic(v)
+			}
+			s.Log.Error("panic", "trace_id", traceID(r), "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+			if sw, ok := w.(*statusWriter); ok && sw.status != 0 {
+				panic(http.ErrAbortHandler)
+			}
+			s.writeProblem(w, problemOf(errPanic))
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+var errPanic = errString("panic")
+
+type errString string
+
+func (e errString) Error() string { return string(e) }
+
+// csp lets a page run our own files and nothing else. Trusted Types: HTML enters
+// a page through the one policy "semel".
+const csp = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; font-src 'self'; " +
+	"manifest-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; require-trusted-types-for 'script'; trusted-types semel"
+
+// headers are on every answer.
+func (s *server) headers(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", csp)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// onlyHere refuses requests under a name that is not ours, which is how a foreign
+// page reaches a server on loopback (DNS rebinding), and requests that came
+// through a proxy: until accounts exist there is nobody to tell apart.
+func (s *server) onlyHere(next http.Handler) http.Handler {
+	return s.handle(func(w http.ResponseWriter, r *http.Request) error {
+		if !s.ownHost(r.Host) {
+			return refuse(http.StatusForbidden, "forbidden_host", chat.RetryNever,
+				"Without accounts this server answers under loopback names only, not as "+r.Host+".")
+		}
+		for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"} {
+			if r.Header.Get(name) != "" {
+				return refuse(http.StatusForbidden, "forwarded_refused", chat.RetryNever,
+					"Without accounts this server is for this machine alone; this request came through a proxy ("+name+").")
+			}
+		}
+		next.ServeHTTP(w, r)
+		return nil
+	})
+}
+
+func (s *server) ownHost(host string) bool {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	name = strings.ToLower(strings.TrimSuffix(strings.Trim(name, "[]"), "."))
+	if ip := net.ParseIP(name); ip != nil && ip.IsLoopback() {
+		return true
+	}
+	return name == "localhost" || slices.Contains(s.Hosts, name)
+}
+
+// sameOrigin refuses what another site makes a browser send.
+func (s *server) sameOrigin(next http.Handler) http.Handler {
+	p := http.NewCrossOriginProtection()
+	p.SetDenyHandler(s.handle(func(w http.ResponseWriter, r *http.Request) error {
+		return refuse(http.StatusForbidden, "forbidden_origin", chat.RetryNever, "A page of another origin may not do this.")
+	}))
+	return p.Handler(next)
+}

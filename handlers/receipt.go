@@ -1,0 +1,153 @@
+package handlers
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"semel/chat"
+	"semel/db"
+)
+
+// A receiptJSON is everything that happened to one intent, and one sentence that
+// says it in words.
+type receiptJSON struct {
+	RequestID   string           `json:"requestId"`
+	SessionID   string           `json:"sessionId"`
+	State       chat.State       `json:"state"`
+	Status      chat.Status      `json:"status"`
+	Arrivals    []arrivalJSON    `json:"arrivals"`
+	Transitions []transitionJSON `json:"transitions"`
+	Attempts    []attemptJSON    `json:"attempts"`
+	Snapshot    *string          `json:"snapshot"` // SHA-256, hexadecimal
+	Decisions   []any            `json:"decisions"`
+	Effects     []chat.Effect    `json:"effects"`
+	Ledger      []ledgerJSON     `json:"ledger"`
+	CallsSaved  int              `json:"callsSaved"`
+	MoneySaved  chat.Money       `json:"moneySaved"`
+	Sentence    string           `json:"sentence"`
+}
+
+type arrivalJSON struct {
+	At       chat.Stamp    `json:"at"`
+	Source   chat.Source   `json:"source"`
+	Decision chat.Decision `json:"decision"`
+	Status   *int          `json:"status"`
+}
+
+type transitionJSON struct {
+	From    chat.State `json:"from"`
+	To      chat.State `json:"to"`
+	Attempt int64      `json:"attempt"`
+	Actor   string     `json:"actor"`
+	Reason  string     `json:"reason"`
+	At      chat.Stamp `json:"at"`
+}
+
+type attemptJSON struct {
+	N            int64        `json:"n"`
+	Reason       string       `json:"reason"`
+	Model        string       `json:"model"`
+	StartedAt    chat.Stamp   `json:"startedAt"`
+	DispatchedAt chat.Stamp   `json:"dispatchedAt"`
+	FirstTokenAt chat.Stamp   `json:"firstTokenAt"`
+	EndedAt      chat.Stamp   `json:"endedAt"`
+	Outcome      chat.Outcome `json:"outcome,omitempty"`
+	Code         string       `json:"code,omitempty"`
+	Usage        *chat.Usage  `json:"usage"`
+}
+
+type ledgerJSON struct {
+	Kind     string     `json:"kind"`
+	Attempt  int64      `json:"attempt"`
+	Currency string     `json:"currency"`
+	Micros   int64      `json:"micros"`
+	Usage    chat.Usage `json:"usage"`
+	At       chat.Stamp `json:"at"`
+}
+
+func (s *server) getReceipt(w http.ResponseWriter, r *http.Request) error {
+	k, err := s.key(r, r.URL.Query().Get("sessionId"))
+	if err != nil {
+		return err
+	}
+	// A receipt counts every arrival up to the moment it is read.
+	if err := s.Engine.FlushArrivals(r.Context()); err != nil {
+		return err
+	}
+	rc, err := s.DB.Receipt(r.Context(), k)
+	if err != nil {
+		return err
+	}
+	s.requestHeaders(w, rc.Record, "")
+	s.writeJSON(w, http.StatusOK, s.receiptOf(rc))
+	return nil
+}
+
+func (s *server) receiptOf(rc db.Receipt) receiptJSON {
+	out := receiptJSON{
+		RequestID: rc.Record.RequestID, SessionID: rc.Record.SessionID, State: rc.Record.State, Status: rc.Record.Status,
+		Arrivals: []arrivalJSON{}, Transitions: []transitionJSON{}, Attempts: []attemptJSON{}, Ledger: []ledgerJSON{},
+		Decisions: []any{}, Effects: []chat.Effect{}, MoneySaved: chat.Money{Currency: s.Currency},
+	}
+	for _, a := range rc.Arrivals {
+		j := arrivalJSON{At: chat.Stamp{Time: a.At}, Source: a.Source, Decision: a.Decision}
+		if a.Status != 0 {
+			j.Status = &a.Status
+		}
+		if a.Decision == chat.DecisionJoined || a.Decision == chat.DecisionReplayed {
+			out.CallsSaved++
+		}
+		out.Arrivals = append(out.Arrivals, j)
+	}
+	for _, t := range rc.Transitions {
+		out.Transitions = append(out.Transitions, transitionJSON{t.From, t.To, t.Attempt, t.Actor, t.Reason, chat.Stamp{Time: t.At}})
+	}
+	for _, a := range rc.Attempts {
+		out.Attempts = append(out.Attempts, attemptJSON{
+			a.N, a.Reason, a.Model, chat.Stamp{Time: a.StartedAt}, chat.Stamp{Time: a.DispatchedAt},
+			chat.Stamp{Time: a.FirstToken}, chat.Stamp{Time: a.EndedAt}, a.Outcome, a.Code, a.Usage,
+		})
+	}
+	charge := int64(0)
+	for _, l := range rc.Ledger {
+		if l.Kind == "charge" {
+			charge = l.Micros
+		}
+		out.Ledger = append(out.Ledger, ledgerJSON{l.Kind, l.Attempt, s.Currency, l.Micros, l.Usage, chat.Stamp{Time: l.At}})
+	}
+	if rc.Snapshot != nil {
+		sum := hex.EncodeToString(rc.Snapshot)
+		out.Snapshot = &sum
+	}
+	out.MoneySaved.Micros = charge * int64(out.CallsSaved)
+	out.Sentence = sentence(rc, out.CallsSaved)
+	return out
+}
+
+// sentence says in plain words what happened.
+func sentence(rc db.Receipt, saved int) string {
+	times := plural(len(rc.Arrivals), "once", "%d times")
+	calls := plural(len(rc.Attempts), "once", "%d times")
+	if len(rc.Attempts) == 0 {
+		calls = "not yet"
+	}
+	switch rc.Record.State {
+	case chat.StateFailed:
+		return fmt.Sprintf("This question arrived %s and was accepted once; the model was called %s, and it ended as failed: %s.",
+			times, calls, rc.Request.Failure.Code)
+	case chat.StatePending, chat.StateGenerating:
+		return fmt.Sprintf("This question arrived %s and was accepted once; the model was called %s, and its answer is still to come.", times, calls)
+	}
+	return fmt.Sprintf("This question arrived %s and was accepted once; the model was called %s, one answer is in the history, it was billed once, and %s.",
+		times, calls, plural(saved, "one repeat was absorbed", "%d repeats were absorbed"))
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return strings.ReplaceAll(many, "%d", strconv.Itoa(n))
+}

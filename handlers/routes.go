@@ -1,0 +1,44 @@
+package handlers
+
+import (
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"semel/static"
+)
+
+// routes is every URL there is.
+func (s *server) routes() http.Handler {
+	r := chi.NewRouter()
+	r.Use(s.trace, s.recovered, s.headers, s.onlyHere, s.sameOrigin)
+
+	r.Get("/healthz", s.handle(s.healthz))
+	r.Get("/readyz", s.handle(s.readyz))
+
+	r.Route("/api", func(r chi.Router) {
+		r.Post("/chat", s.handle(s.postChat))
+		r.Get("/chat/status/{requestID}", s.handle(s.getStatus))
+		r.Get("/chat/stream/{requestID}", s.handle(s.getStream))
+		r.Post("/chat/stop/{requestID}", s.handle(s.postStop))
+		r.Post("/chat/retry/{requestID}", s.handle(s.postRetry))
+		r.Get("/chat/receipt/{requestID}", s.handle(s.getReceipt))
+
+		r.Get("/conversations", s.handle(s.listConversations))
+		r.Get("/conversations/{sessionID}", s.handle(s.getConversation))
+		r.Patch("/conversations/{sessionID}", s.handle(s.patchConversation))
+		r.Delete("/conversations/{sessionID}", s.handle(s.deleteConversation))
+		r.Post("/conversations/{sessionID}/restore", s.handle(s.restoreConversation))
+		r.Get("/conversations/{sessionID}/export", s.handle(s.exportConversation))
+
+		r.Get("/models", s.handle(s.listModels))
+		r.Get("/events", s.handle(s.getEvents))
+	})
+
+	r.Handle("/static/*", static.Handler())
+	s.pages(r)
+
+	r.NotFound(s.handle(notFound))
+	r.MethodNotAllowed(s.handle(methodNotAllowed))
+	return r
+}
