@@ -39,11 +39,10 @@ type Config struct {
 
 // Limits bound what clients may ask for.
 type Limits struct {
-	Queue              int   // requests waiting
-	PerUserPerMinute   int   // new intents; 0 is no limit
-	RunningPerUser     int   // 0 is no cap
-	SpendPerUserPerDay int64 // micros; 0 is no cap
-	MessageBytes       int64
+	Queue            int // requests waiting
+	PerUserPerMinute int // new intents; 0 is no limit
+	RunningPerUser   int // with accounts; 0 is no cap
+	MessageBytes     int64
 }
 
 // Retention says how long what is kept.

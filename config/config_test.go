@@ -26,7 +26,7 @@ func TestNothingConfiguredIsTheDocumentedDefault(t *testing.T) {
 	got := mustLoad(t, "")
 	want := &Config{
 		Listen: "127.0.0.1:8787", DB: "semel.db", Language: "auto",
-		Limits:    Limits{Queue: 1000, PerUserPerMinute: 600, RunningPerUser: 8, SpendPerUserPerDay: 0, MessageBytes: 262144},
+		Limits:    Limits{Queue: 1000, PerUserPerMinute: 600, RunningPerUser: 8, MessageBytes: 262144},
 		Retention: Retention{Evidence: 720 * time.Hour},
 		Models: []Model{{
 			Name: "demo", Provider: "demo", Price: chat.Price{Input: 150000, Cached: 75000, Output: 600000},
@@ -47,7 +47,7 @@ func TestEveryKeyCanBeSetInTheFile(t *testing.T) {
 listen = "[::1]:0"
 db = "sub/other.db"
 language = "zh-CN"
-limits = { queue = 1, per_user_per_minute = 2, running_per_user = 3, spend_per_user_per_day = 4, message_bytes = "64KiB" }
+limits = { queue = 1, per_user_per_minute = 2, running_per_user = 3, spend_per_user_per_day = 0, message_bytes = "64KiB" }
 retention.evidence = "1h30m"
 [server]
 drain = "0s"
@@ -77,7 +77,7 @@ price.output = 10
 	c.origins = nil
 	want := &Config{
 		Listen: "[::1]:0", DB: filepath.FromSlash("sub/other.db"), Language: "zh-CN",
-		Limits:    Limits{1, 2, 3, 4, 65536},
+		Limits:    Limits{1, 2, 3, 65536},
 		Retention: Retention{90 * time.Minute},
 		Server:    Server{0},
 		Billing:   Billing{"EUR"},
@@ -100,7 +100,8 @@ func TestWhatIsWrongIsNamedWithKeyValueAndPlace(t *testing.T) {
 		{"\n[limits]\n\nqueue = \"many\"", `limits.queue = "many" (semel.toml:4): must be a whole number`},
 		{"limits = { queue = 1,\n per_user_per_minute = -1 }", `limits.per_user_per_minute = -1 (semel.toml:2): must be between`},
 		{"limits.queue = 1.5", `limits.queue = 1.5 (semel.toml:1): must be a whole number`},
-		{"limits.spend_per_user_per_day = 9223372036854775808", `semel.toml:1:`},
+		{"limits.queue = 9223372036854775808", `semel.toml:1:`},
+		{"limits.spend_per_user_per_day = 4", `not supported`},
 		{"limits.message_bytes = \"1GiB\"", `limits.message_bytes = "1GiB" (semel.toml:1): must be a whole number of bytes`},
 		{"limits.message_bytes = \"17MiB\"", `must be between 1 and 16777216`},
 		{"limits.message_bytes = \"9223372036854775807KiB\"", `must be a whole number of bytes`},

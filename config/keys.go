@@ -28,14 +28,13 @@ var configKeys = []key[Config]{
 		func(c *Config) *int { return &c.Limits.Queue }, 1, 1_000_000),
 	number("limits.per_user_per_minute", "New intents of one user a minute, repeats not counted; one more is answered 429. 0 is no limit.",
 		func(c *Config) *int { return &c.Limits.PerUserPerMinute }, 0, 1_000_000),
-	number("limits.running_per_user", "Answers that one user may have running at once; more wait their turn. 0 is no cap.",
+	number("limits.running_per_user", "With accounts: answers that one user may have running at once; more wait their turn. 0 is no cap.",
 		func(c *Config) *int { return &c.Limits.RunningPerUser }, 0, 1_000_000),
-	number("limits.spend_per_user_per_day", "Micros that one user may spend a day. 0 is no cap.",
-		func(c *Config) *int64 { return &c.Limits.SpendPerUserPerDay }, 0, math.MaxInt64),
+	later[Config]("limits.spend_per_user_per_day"),
 	size("limits.message_bytes", "Longest question, in bytes or like \"256KiB\".",
 		func(c *Config) *int64 { return &c.Limits.MessageBytes }, 1, 16<<20),
 
-	span("retention.evidence", "How long arrivals, transitions and partial texts of finished requests are kept.",
+	span("retention.evidence", "How long repeats among the arrivals, texts of attempts that were not used, and tombstones of ULIDs are kept.",
 		func(c *Config) *time.Duration { return &c.Retention.Evidence }, time.Hour, 100*365*24*time.Hour),
 
 	span("server.drain", "How long running answers may go on after SIGTERM.",
