@@ -315,7 +315,7 @@ const (
 		ORDER BY c.updated_at DESC, c.id DESC LIMIT ?6`
 
 	sqlSelectTurns = `SELECT m.seq, m.role,
-		CASE WHEN m.role = 'assistant' AND r.kind IN ('message', 'edit') THEN r.seq ELSE r.parent_seq END,
+		CASE WHEN ` + sqlAnswersQuestion + ` THEN r.seq ELSE r.parent_seq END,
 		coalesce(m.content, s.content), s.reasoning, s.finish, r.model, m.created_at, r.request_id, r.id, r.state, r.placed
 		FROM messages m JOIN requests r ON r.id = m.request_id
 		LEFT JOIN snapshots s ON s.request_id = m.request_id AND m.role = 'assistant'

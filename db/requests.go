@@ -311,7 +311,7 @@ const (
 
 	// What waits for its answer, in the words of the partial index requests_open,
 	// so that it is used.
-	sqlOpen = ` AND (r.state IN ('pending', 'generating', 'acknowledged') OR r.placed = 0) AND r.state IN ('pending', 'generating')`
+	sqlOpen = ` AND (r.state NOT IN ('committed', 'failed') OR r.placed = 0) AND r.state IN ('pending', 'generating')`
 
 	sqlSelectConversationForAccept = `SELECT id, next_seq, deleted_at IS NOT NULL, model, params, system_prompt
 		FROM conversations WHERE session_id = ? AND user_id = ?`
@@ -335,8 +335,10 @@ const (
 	sqlInsertFirstArrival = `INSERT INTO arrivals (request_id, n, at, source, decision) VALUES (?, 1, ?, ?, 'first')`
 
 	// The parent of a message follows from its request (schema.sql, messages).
+	sqlAnswersQuestion = `m.role = 'assistant' AND r.kind IN ('message', 'edit')`
+
 	sqlSelectNode = `SELECT m.role,
-		CASE WHEN m.role = 'assistant' AND r.kind IN ('message', 'edit') THEN r.seq ELSE r.parent_seq END,
+		CASE WHEN ` + sqlAnswersQuestion + ` THEN r.seq ELSE r.parent_seq END,
 		m.tokens, r.placed
 		FROM messages m JOIN requests r ON r.id = m.request_id WHERE m.conversation_id = ? AND m.seq = ?`
 

@@ -157,7 +157,7 @@ const (
 
 	sqlSelectPurgeable = `SELECT id, user_id, session_id FROM conversations c WHERE deleted_at IS NOT NULL AND deleted_at < ?
 		AND NOT EXISTS (SELECT 1 FROM requests r WHERE r.conversation_id = c.id
-			AND (r.state IN ('pending', 'generating', 'acknowledged') OR r.placed = 0) AND r.state <> 'failed')
+			AND (r.state NOT IN ('committed', 'failed') OR r.placed = 0) AND r.state <> 'failed')
 		ORDER BY deleted_at LIMIT 1`
 
 	sqlStartPurge = `UPDATE conversations SET purging = 1, title = '', system_prompt = '' WHERE id = ?`

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -156,42 +157,42 @@ func orFenced(err error) error {
 // the numbers of the messages that fit, and how many did not. The request's own
 // question, or the message it continues or answers anew, is always sent.
 func (tx *Tx) freezeContext(r chat.Request, limit int64) (string, int64, error) {
-	var seqs []int64
-	var tokens, dropped int64
 	at := r.ParentSeq
 	if r.Kind.WritesQuestion() {
-		seqs = append(seqs, r.Seq)
-		m, found, err := tx.node(r.ConversationID, r.Seq)
-		if err != nil || !found {
-			return "", 0, orFenced(err)
-		}
-		tokens = m.tokens
+		at = r.Seq
 	}
-	for at != 0 {
-		m, found, err := tx.node(r.ConversationID, at)
-		if err != nil {
-			return "", 0, err
+	var kept []string // newest first
+	var tokens, dropped int64
+	err := tx.query(sqlSelectBranch, []any{r.ConversationID, at}, func(row row) error {
+		var seq, size, parent int64
+		if err := row.scan(&seq, &size, &parent); err != nil || seq != at {
+			return err // a parent always has a smaller number: this one is of another branch
 		}
-		if !found {
-			return "", 0, fmt.Errorf("message %d of conversation %d is missing", at, r.ConversationID)
-		}
-		tokens += m.tokens
-		if limit > 0 && tokens > limit && len(seqs) > 0 {
+		if tokens += size; limit > 0 && tokens > limit && len(kept) > 0 {
 			dropped++
 		} else {
-			seqs = append(seqs, at)
+			kept = append(kept, strconv.FormatInt(seq, 10))
 		}
-		at = m.parent
-	}
-	var b strings.Builder
-	for i := len(seqs) - 1; i >= 0; i-- {
-		if b.Len() > 0 {
-			b.WriteByte(' ')
+		if at = parent; seq == r.Seq {
+			at = r.ParentSeq // its row does not say so yet
 		}
-		b.WriteString(strconv.FormatInt(seqs[i], 10))
+		if at == 0 {
+			return errEnough
+		}
+		return nil
+	})
+	if err != nil && err != errEnough {
+		return "", 0, err
 	}
-	return b.String(), dropped, nil
+	if at != 0 {
+		return "", 0, fmt.Errorf("message %d of conversation %d is missing", at, r.ConversationID)
+	}
+	slices.Reverse(kept)
+	return strings.Join(kept, " "), dropped, nil
 }
+
+// errEnough ends a query before its last row.
+var errEnough = errors.New("enough")
 
 func parseContext(s string) ([]int64, error) {
 	fields := strings.Fields(s)
@@ -583,7 +584,14 @@ const (
 	// The words of the partial index, so that it is used; an acknowledged request
 	// has its answer and holds nobody up.
 	sqlSelectEarlier = `SELECT id, seq, kind, state FROM requests WHERE conversation_id = ? AND seq < ?
-		AND (state IN ('pending', 'generating', 'acknowledged') OR placed = 0) AND state <> 'acknowledged' ORDER BY seq`
+		AND (state NOT IN ('committed', 'failed') OR placed = 0) AND state <> 'acknowledged' ORDER BY seq`
+
+	// From a message back towards the start, with whatever lies between the messages
+	// of its branch. A statement a message, or one that recurses from each to its
+	// parent, cost a claim more than all the rest of it together.
+	sqlSelectBranch = `SELECT m.seq, m.tokens, CASE WHEN ` + sqlAnswersQuestion + ` THEN r.seq ELSE r.parent_seq END
+		FROM messages m JOIN requests r ON r.id = m.request_id
+		WHERE m.conversation_id = ? AND m.seq <= ? ORDER BY m.seq DESC`
 
 	sqlMoveHead = `UPDATE conversations SET head_seq = ?, updated_at = ? WHERE id = ?`
 
