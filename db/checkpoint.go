@@ -26,8 +26,8 @@ func (d *DB) checkpointLoop() {
 	}
 }
 
-// checkpointRest is called by the writer between batches; n is how many callers
-// the last one had.
+// checkpointRest is called by the write loop between batches; n is how many
+// callers the last one had.
 func (d *DB) checkpointRest(n int) {
 	if d.broken != nil {
 		return
@@ -40,6 +40,11 @@ func (d *DB) checkpointRest(n int) {
 		}
 		return
 	}
+	d.wantCheckpoint(n)
+}
+
+// wantCheckpoint counts n more callers and asks for a checkpoint when it is time.
+func (d *DB) wantCheckpoint(n int) {
 	if d.sinceCheckpoint += n; d.sinceCheckpoint < checkpointAfter {
 		return
 	}

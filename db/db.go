@@ -55,7 +55,10 @@ type DB struct {
 	closed  bool          // under closing
 	fatal   func(error)
 
-	// Owned by the write loop.
+	crowded atomic.Bool // the write loop's last commit had several callers
+
+	// Whoever holds writing, the write loop or a lone caller, owns these.
+	writing         sync.Mutex
 	writer          *conn
 	tx              int64
 	broken          error

@@ -45,13 +45,17 @@ type op struct {
 // turn on, ctx is not looked at. ErrOutcomeOpen means that the commit failed.
 // fn must not keep tx, and what it stores in variables of the caller counts only
 // when write returns nil.
-func (d *DB) write(ctx context.Context, fn func(*Tx) error) error {
-	o := &op{ctx: ctx, fn: fn, done: make(chan struct{})}
+func (d *DB) write(ctx context.Context, fn func(*Tx) error) (err error) {
 	d.closing.RLock()
 	if d.closed {
 		d.closing.RUnlock()
 		return ErrClosed
 	}
+	if d.writeAlone(ctx, fn, &err) {
+		d.closing.RUnlock()
+		return err
+	}
+	o := &op{ctx: ctx, fn: fn, done: make(chan struct{})}
 	select {
 	case d.queue <- o:
 		d.closing.RUnlock()
@@ -63,13 +67,29 @@ func (d *DB) write(ctx context.Context, fn func(*Tx) error) error {
 	return o.err
 }
 
-// writeLoop is the only goroutine that uses d.writer until Close. There is no
-// timer: a lone caller commits at once, and whoever arrives during a commit
-// shares the next one.
+// writeAlone runs fn on the caller's own goroutine when nobody else is writing
+// and nobody was a moment ago: a lone caller then pays for no hand-over to another
+// goroutine and back. It reports whether it did. Where callers crowd, it keeps
+// away, or every other commit would have one caller only.
+func (d *DB) writeAlone(ctx context.Context, fn func(*Tx) error, err *error) bool {
+	if d.crowded.Load() || d.checkpointDone.Load() || len(d.queue) > 0 || !d.writing.TryLock() {
+		return false
+	}
+	defer d.writing.Unlock()
+	o := op{ctx: ctx, fn: fn}
+	d.commit([]*op{&o})
+	d.wantCheckpoint(1)
+	*err = o.err
+	return true
+}
+
+// writeLoop commits what is in the queue, with all who wait at once. There is no
+// timer: whoever arrives during a commit shares the next one.
 func (d *DB) writeLoop() {
 	defer close(d.written)
 	batch := make([]*op, 0, maxBatch)
 	for first := range d.queue {
+		d.writing.Lock()
 		batch = append(batch[:0], first)
 	drain:
 		for len(batch) < maxBatch {
@@ -84,11 +104,13 @@ func (d *DB) writeLoop() {
 			}
 		}
 		d.commit(batch)
+		d.crowded.Store(len(batch) > 1)
 		for i, o := range batch {
 			close(o.done)
 			batch[i] = nil
 		}
 		d.checkpointRest(len(batch))
+		d.writing.Unlock()
 	}
 }
 
