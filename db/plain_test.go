@@ -1,0 +1,251 @@
+package db
+
+import (
+	"context"
+	"database/sql"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"semel/chat"
+)
+
+// A plain is what the write queue is measured against: the best that a plain
+// database/sql loop does with the same schema, the same pragmas and the same
+// durable work. One writing connection behind a mutex, transactions that begin
+// immediate, every statement prepared once, one commit a call. Two connections
+// that wait for each other's lock are slower; so is a pool, which prepares again.
+type plain struct {
+	mu    sync.Mutex
+	pool  *sql.DB
+	conn  *sql.Conn
+	stmts map[string]*sql.Stmt
+	tx    int64
+}
+
+// openPlain opens the file at path, which Open has created and closed.
+func openPlain(tb testing.TB, path string) *plain {
+	tb.Helper()
+	pragmas := make([]string, 0, len(writerPragmas))
+	for _, p := range writerPragmas {
+		if p != "wal_autocheckpoint(0)" { // nobody else checkpoints for it: SQLite's default stays
+			pragmas = append(pragmas, p)
+		}
+	}
+	pool, err := sql.Open("sqlite", dsn(path, "rw", pragmas)+"&_txlock=immediate")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	pool.SetMaxOpenConns(1)
+	conn, err := pool.Conn(context.Background())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &plain{pool: pool, conn: conn, stmts: map[string]*sql.Stmt{}}
+	if err := conn.QueryRowContext(context.Background(), sqlSelectTx).Scan(&p.tx); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		for _, s := range p.stmts {
+			_ = s.Close()
+		}
+		if err := conn.Close(); err != nil {
+			tb.Error(err)
+		}
+		if err := pool.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return p
+}
+
+func (p *plain) stmt(q string) *sql.Stmt {
+	if s, ok := p.stmts[q]; ok {
+		return s
+	}
+	s, err := p.conn.PrepareContext(context.Background(), q)
+	if err != nil {
+		panic(err)
+	}
+	p.stmts[q] = s
+	return s
+}
+
+// inTx runs fn in a transaction of its own and returns when it is durable.
+func (p *plain) inTx(fn func(tx, now int64) error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	tx, err := p.conn.BeginTx(context.Background(), nil)
+	if err != nil {
+		return err
+	}
+	p.tx++
+	err = fn(p.tx, time.Now().UnixMilli())
+	if err == nil {
+		err = p.exec(sqlUpdateTx, p.tx)
+	}
+	if err != nil {
+		_ = tx.Rollback()
+		return err
+	}
+	return tx.Commit()
+}
+
+func (p *plain) exec(q string, args ...any) error {
+	_, err := p.stmt(q).Exec(args...)
+	return err
+}
+
+func (p *plain) insert(q string, args ...any) (int64, error) {
+	res, err := p.stmt(q).Exec(args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.LastInsertId()
+}
+
+func (p *plain) one(q string, args ...any) (int64, error) {
+	res, err := p.stmt(q).Exec(args...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := res.RowsAffected()
+	if err == nil && n != 1 {
+		err = ErrFenced
+	}
+	return n, err
+}
+
+func (p *plain) accept(s Submission) (chat.Request, error) {
+	r := chat.Request{Key: s.Key, Kind: s.Kind, Fingerprint: s.Fingerprint, State: chat.StatePending, Model: s.Default}
+	r.Price, _ = s.Price(r.Model)
+	err := p.inTx(func(tx, now int64) error {
+		var deleted bool
+		var model, params string
+		err := p.stmt(sqlSelectConversationForAccept).QueryRow(s.Key.SessionID, s.Key.UserID).
+			Scan(&r.ConversationID, &r.Seq, &deleted, &model, &params, &r.SystemPrompt)
+		digests := [][]byte{tombstone(s.Key)}
+		if err == sql.ErrNoRows {
+			digests = append(digests, tombstone(chat.Key{UserID: s.Key.UserID, SessionID: s.Key.SessionID}))
+		} else if err != nil {
+			return err
+		}
+		for _, d := range digests {
+			if terr := p.stmt(sqlSelectTombstone).QueryRow(d).Scan(new(int)); terr != sql.ErrNoRows {
+				return orGone(terr)
+			}
+		}
+		if err == sql.ErrNoRows {
+			r.Seq = 1
+			if r.ConversationID, err = p.insert(sqlInsertConversation, s.Key.SessionID, s.Key.UserID, s.Title, now, now); err != nil {
+				return err
+			}
+		}
+		r.ID, err = p.insert(sqlInsertRequest, s.Key.RequestID, r.ConversationID, s.Key.UserID, string(s.Kind), r.Seq,
+			[]byte(s.Fingerprint), r.Model, "{}", r.SystemPrompt, r.Price.Input, r.Price.Cached, r.Price.Output, 0, tx, now, now)
+		if err != nil {
+			return err
+		}
+		if err := p.exec(sqlInsertMessage, r.ConversationID, r.Seq, r.ID, "user", s.Content, chat.EstimateTokens(s.Content), now, tx); err != nil {
+			return err
+		}
+		if err := p.exec(sqlAdvanceConversation, r.Seq+2, now, r.ConversationID); err != nil {
+			return err
+		}
+		if err := p.exec(sqlInsertFirstTransition, r.ID, actorUser(s.Key.UserID), now, tx); err != nil {
+			return err
+		}
+		return p.exec(sqlInsertFirstArrival, r.ID, now, string(s.Source))
+	})
+	return r, err
+}
+
+func (p *plain) transition(r chat.Request, to chat.State, actor, reason, q string, tx, now int64, args ...any) error {
+	if _, err := p.one(q, append(args, r.ID, string(r.State), r.Attempt, nullString(r.Owner))...); err != nil {
+		return err
+	}
+	return p.exec(sqlInsertTransition, string(r.State), string(to), actor, reason, now, tx, r.ID)
+}
+
+func (p *plain) claim(c Claim) (chat.Request, error) {
+	r := c.Request
+	err := p.inTx(func(tx, now int64) error {
+		rows, err := p.stmt(sqlSelectEarlier).Query(r.ConversationID, r.Seq)
+		if err != nil {
+			return err
+		}
+		for rows.Next() {
+			return ErrNotYourTurn
+		}
+		if err := rows.Close(); err != nil {
+			return err
+		}
+		var context sql.NullString
+		var head int64
+		if err := p.stmt(sqlSelectForClaim).QueryRow(r.ID).Scan(&r.Placed, &r.ParentSeq, &context, &r.ContextDropped, &head); err != nil {
+			return err
+		}
+		r.ParentSeq = head
+		seqs := []string{strconv.FormatInt(r.Seq, 10)}
+		for at := r.Seq; at != 0; {
+			var role string
+			var parent, tokens int64
+			var placed bool
+			if err := p.stmt(sqlSelectNode).QueryRow(r.ConversationID, at).Scan(&role, &parent, &tokens, &placed); err != nil {
+				return err
+			}
+			if at == r.Seq {
+				parent = head
+			}
+			if at = parent; at != 0 {
+				seqs = append([]string{strconv.FormatInt(at, 10)}, seqs...)
+			}
+		}
+		if err := p.transition(r, chat.StateGenerating, "worker:"+c.Owner, "claimed", sqlClaim, tx, now,
+			c.Owner, now+c.Lease.Milliseconds(), r.ParentSeq, strings.Join(seqs, " "), 0, now); err != nil {
+			return err
+		}
+		if err := p.exec(sqlMoveHead, r.Seq, now, r.ConversationID); err != nil {
+			return err
+		}
+		r.State, r.Attempt, r.Owner, r.Placed = chat.StateGenerating, r.Attempt+1, c.Owner, true
+		return p.exec(sqlInsertAttempt, r.Attempt, c.Owner, r.Model, now, now, tx, r.ID, string(chat.StatePending))
+	})
+	return r, err
+}
+
+func (p *plain) finish(r chat.Request, a Answer) error {
+	return p.inTx(func(tx, now int64) error {
+		if err := p.transition(r, chat.StateAcknowledged, a.Actor, a.Reason, sqlAcknowledge, tx, now, now, now); err != nil {
+			return err
+		}
+		u := a.Usage
+		if _, err := p.one(sqlCloseAttempt, now, string(a.Outcome), nil, nil, u.InputTokens, u.CachedTokens, u.OutputTokens,
+			u.Estimated, nullString(a.UpstreamID), r.ID, r.Attempt); err != nil {
+			return err
+		}
+		if err := p.exec(sqlInsertSnapshot, r.ID, r.Attempt, r.Model, a.UpstreamID, a.Content, a.Reasoning, a.ToolCalls,
+			string(a.Finish), u.InputTokens, u.CachedTokens, u.OutputTokens, u.Estimated,
+			SnapshotDigest(a.Content, a.Reasoning, a.ToolCalls), now, tx); err != nil {
+			return err
+		}
+		seq := AnswerSeq(r)
+		if err := p.exec(sqlInsertMessage, r.ConversationID, seq, r.ID, "assistant", nil, chat.EstimateTokens(a.Content), now, tx); err != nil {
+			return err
+		}
+		if err := p.exec(sqlInsertLedger, r.ID, r.Key.UserID, "charge", r.Attempt, r.Model, u.InputTokens,
+			u.CachedTokens, u.OutputTokens, r.Price.Cost(u), u.Estimated, now, tx); err != nil {
+			return err
+		}
+		if err := p.exec(sqlInsertProcessed, r.Key.RequestID, r.ConversationID, r.Key.UserID, r.ID, []byte(r.Fingerprint), now, tx); err != nil {
+			return err
+		}
+		if err := p.exec(sqlMoveHeadIfNewest, seq, now, r.ConversationID, r.Seq); err != nil {
+			return err
+		}
+		r.State, r.Owner = chat.StateAcknowledged, ""
+		return p.transition(r, chat.StateCommitted, a.Actor, "no effects", sqlCommit, tx, now, now, now)
+	})
+}
