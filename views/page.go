@@ -32,7 +32,6 @@ type ChatPage struct {
 	Fresh     bool   // nothing of it is accepted yet
 	Title     string // "" when it has none
 	Turns     []Turn
-	Dropped   int64  // turns that did not fit into the newest context
 	RequestID string // minted for this page, for a form that is sent without scripts
 	Draft     string // a refused text, given back
 	Error     *chat.Problem
@@ -97,6 +96,7 @@ type Turn struct {
 	State     chat.State
 	Attempt   int64
 	Problem   *chat.Problem // of a failed one
+	Dropped   int64         // earlier messages that did not fit into its context
 	Answers   []Answer      // more than one when an answer was continued
 }
 
@@ -152,7 +152,7 @@ func Turns(messages []chat.Message, unanswered []chat.Record) []Turn {
 		}
 		t := Turn{RequestID: m.RequestID, Seq: m.Seq, Question: m.Content, State: chat.StateCommitted}
 		if r, ok := open[m.RequestID]; ok {
-			t.State, t.Attempt, t.Problem = r.State, r.Attempt, r.Error
+			t.State, t.Attempt, t.Problem, t.Dropped = r.State, r.Attempt, r.Error, r.ContextDropped
 			if r.Content != "" || r.State == chat.StateGenerating {
 				t.Answers = []Answer{{RequestID: r.RequestID, Content: r.Content, Model: r.Model,
 					Live: r.State.Live(), Broken: r.State == chat.StateFailed}}

@@ -1,0 +1,236 @@
+package handlers
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/a-h/templ"
+	"github.com/go-chi/chi/v5"
+
+	"semel/chat"
+	"semel/db"
+	"semel/static"
+	"semel/views"
+)
+
+// pages are what people see. They read and write without scripts, too.
+func (s *server) pages(r chi.Router) {
+	r.Get("/", s.page(s.getHome))
+	r.Get("/c/{sessionID}", s.page(s.getChat))
+	r.Post("/c/{sessionID}", s.page(s.postForm))
+	r.Post("/language", s.page(s.postLanguage))
+}
+
+// listed is how many conversations the side of a page lists.
+const listed = 200
+
+// languageCookie holds the language that a person chose.
+const languageCookie = "lang"
+
+// page turns a handler's error into a page.
+func (s *server) page(h handler) http.HandlerFunc {
+	return s.handle(func(w http.ResponseWriter, r *http.Request) error {
+		err := h(w, r)
+		if err == nil || errors.Is(err, errHangUp) || r.Context().Err() != nil {
+			return err
+		}
+		p := problemOf(err)
+		if p.Status == http.StatusInternalServerError {
+			s.Log.Error("internal", "trace_id", traceID(r), "method", r.Method, "path", r.URL.Path, "error", err)
+		}
+		return s.note(w, r, p)
+	})
+}
+
+// note is the page about a problem. It needs nothing from the database, which
+// may be the problem.
+func (s *server) note(w http.ResponseWriter, r *http.Request, p *chat.Problem) error {
+	n := views.NotePage{Frame: s.frame(r)}
+	switch p.Status {
+	case http.StatusGone:
+		n.Title, n.Text, n.Restorable = n.Locale.T("gone.title"), n.Locale.T("gone.text"), chi.URLParam(r, "sessionID")
+	case http.StatusNotFound:
+		n.Title, n.Text = n.Locale.T("missing.title"), n.Locale.T("missing.text")
+	case http.StatusInternalServerError:
+		n.Title, n.Text = n.Locale.T("error.title"), n.Locale.T("error.text")
+	default:
+		n.Title, n.Text = n.Locale.T("error.title"), n.Locale.Problem(*p)
+	}
+	return s.writePage(w, r, p.Status, views.Note(n))
+}
+
+// frame is what all pages have around them, except the list at the side.
+func (s *server) frame(r *http.Request) views.Frame {
+	chosen := ""
+	if c, err := r.Cookie(languageCookie); err == nil {
+		chosen = c.Value
+	}
+	path := "/"
+	if r.Method == http.MethodGet || strings.HasPrefix(r.URL.Path, "/c/") {
+		path = r.URL.Path
+	}
+	return views.Frame{
+		Locale:     views.ChooseLocale(chosen, s.Language, r.Header.Get("Accept-Language")),
+		Assets:     views.Assets{Style: static.URL("app.css"), Script: static.URL("chat.js"), Icon: static.URL("icon.svg")},
+		Account:    strconv.FormatInt(s.user(r), 10),
+		ServerTime: time.Now().UnixMilli(),
+		Path:       path,
+	}
+}
+
+// freshChat is a page for a conversation of which nothing is accepted yet.
+func (s *server) freshChat(r *http.Request, session string) (views.ChatPage, error) {
+	p := views.ChatPage{Frame: s.frame(r), SessionID: session, Fresh: true, RequestID: chat.NewID()}
+	var err error
+	p.Conversations, _, err = s.DB.Conversations(r.Context(), s.user(r), "", "", listed)
+	return p, err
+}
+
+// storedChat is the page of a conversation as it stands.
+func (s *server) storedChat(r *http.Request, session string) (views.ChatPage, error) {
+	t, err := s.DB.Thread(r.Context(), s.user(r), session)
+	if err != nil {
+		return views.ChatPage{}, err
+	}
+	p, err := s.freshChat(r, t.Conversation.SessionID)
+	p.Fresh, p.Title, p.Turns = false, t.Conversation.Title, views.Turns(t.Messages, t.Requests)
+	return p, err
+}
+
+func (s *server) getHome(w http.ResponseWriter, r *http.Request) error {
+	p, err := s.freshChat(r, chat.NewID())
+	if err != nil {
+		return err
+	}
+	return s.writePage(w, r, http.StatusOK, views.Chat(p))
+}
+
+func (s *server) getChat(w http.ResponseWriter, r *http.Request) error {
+	id, err := chat.ParseID(chi.URLParam(r, "sessionID"))
+	if err != nil {
+		return db.ErrNotFound
+	}
+	p, err := s.storedChat(r, id)
+	if err != nil {
+		return err
+	}
+	return s.writePage(w, r, http.StatusOK, views.Chat(p))
+}
+
+// postForm is Send without scripts. The form carries the id that was minted when
+// it was rendered, so a second click joins the first.
+func (s *server) postForm(w http.ResponseWriter, r *http.Request) error {
+	form, err := s.readForm(w, r)
+	if err != nil {
+		return err
+	}
+	// Forms send CRLF where scripts send LF: the same words must be the same intent.
+	content := strings.TrimRight(strings.ReplaceAll(form.Get("content"), "\r\n", "\n"), " \t\n")
+	ask, err := s.parseAsk(r, chatBody{SessionID: chi.URLParam(r, "sessionID"), RequestID: form.Get("requestId"), Content: content})
+	if err != nil {
+		return s.refusedForm(w, r, err, content, form.Get("requestId"))
+	}
+	ask.Source = chat.SourceForm
+	res, err := s.Engine.Submit(r.Context(), ask)
+	if err != nil {
+		return s.refusedForm(w, r, err, content, ask.Key.RequestID)
+	}
+	s.Engine.Answered(res, ask.Source, http.StatusSeeOther)
+	http.Redirect(w, r, "/c/"+ask.Key.SessionID, http.StatusSeeOther)
+	return nil
+}
+
+// refusedForm is the page that gives a refused text back, under a fresh id; where
+// the server cannot say whether it has the message, under the same.
+func (s *server) refusedForm(w http.ResponseWriter, r *http.Request, refused error, content, requestID string) error {
+	problem := problemOf(refused)
+	if problem.Status == http.StatusInternalServerError {
+		s.Log.Error("internal", "trace_id", traceID(r), "method", r.Method, "path", r.URL.Path, "error", refused)
+	}
+	session, err := chat.ParseID(chi.URLParam(r, "sessionID"))
+	if err != nil {
+		session = chat.NewID()
+	}
+	p, err := s.storedChat(r, session)
+	if errors.Is(err, db.ErrNotFound) {
+		p, err = s.freshChat(r, session)
+	} else if errors.Is(err, db.ErrGone) {
+		p, err = s.freshChat(r, chat.NewID())
+	}
+	if err != nil {
+		return err
+	}
+	p.Error, p.Draft = problem, content
+	if problem.Retry == chat.RetrySameID {
+		p.RequestID = requestID
+	}
+	return s.writePage(w, r, problem.Status, views.Chat(p))
+}
+
+// postLanguage remembers the language a person chose and leads back.
+func (s *server) postLanguage(w http.ResponseWriter, r *http.Request) error {
+	form, err := s.readForm(w, r)
+	if err != nil {
+		return err
+	}
+	l := views.FindLocale(form.Get("lang"))
+	if l == nil {
+		return badRequest(fmt.Sprintf("There is no language %q here.", form.Get("lang")))
+	}
+	http.SetCookie(w, &http.Cookie{
+		Name: languageCookie, Value: l.Tag, Path: "/", MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteLaxMode,
+	})
+	http.Redirect(w, r, localPath(form.Get("to")), http.StatusSeeOther)
+	return nil
+}
+
+// localPath returns a path of this server that to may lead to, "/" when it leads
+// elsewhere: browsers read "//host" and "/\host" as other servers.
+func localPath(to string) string {
+	u, err := url.Parse(to)
+	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(u.Path, "/") || strings.ContainsAny(to, "\\\r\n\t") || strings.HasPrefix(u.Path, "//") {
+		return "/"
+	}
+	return u.EscapedPath()
+}
+
+// readForm reads a urlencoded body. Its limit is far beyond the longest message,
+// so that one that is too long can be given back with a reason.
+func (s *server) readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(readTimeout)) // recorders in tests have none
+	r.Body = http.MaxBytesReader(w, r.Body, 12*int64(s.MessageBytes)+jsonOverhead)
+	err := r.ParseForm()
+	_ = rc.SetReadDeadline(time.Time{})
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, s.tooLarge(fmt.Sprintf("limits.message_bytes allows %d bytes.", s.MessageBytes))
+	case err != nil:
+		return nil, badRequest("The form did not arrive whole.")
+	}
+	return r.PostForm, nil
+}
+
+// writePage renders all of a page before its first byte leaves, so that one that
+// cannot be rendered is an error and not half a page.
+func (s *server) writePage(w http.ResponseWriter, r *http.Request, status int, page templ.Component) error {
+	var out bytes.Buffer
+	if err := page.Render(r.Context(), &out); err != nil {
+		return fmt.Errorf("render page: %w", err)
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // recorders in tests have none
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Cache-Control", "no-store") // it is private, and its id and its clock are for one showing
+	h.Set("Vary", "Accept-Language, Cookie")
+	w.WriteHeader(status)
+	_, _ = w.Write(out.Bytes()) // a reader that is gone asks again
+	return nil
+}
