@@ -10,7 +10,7 @@ const marks = { pending: 'received', generating: 'answering', acknowledged: 'ans
 /** @param {string} id @returns {HTMLElement} */
 function clone(id) {
   const template = /** @type {HTMLTemplateElement} */ (document.getElementById(id));
-  return /** @type {HTMLElement} */ (document.importNode(template.content.firstElementChild, true));
+  return /** @type {HTMLElement} */ (document.importNode(/** @type {Element} */ (template.content.firstElementChild), true));
 }
 
 export class Log {
