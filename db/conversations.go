@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -53,7 +54,7 @@ func (c *conn) thread(user int64, session string) (Thread, error) {
 	t.Conversation = conv
 	turns := map[int64]*turn{}
 	children := map[int64][]int64{}
-	err = c.query(sqlSelectTurns, []any{conv.ID}, func(r row) error {
+	err = c.query(sqlSelectThread, []any{conv.ID}, func(r row) error {
 		m := &turn{}
 		if err := r.scan(&m.Seq, &m.Role, &m.ParentSeq, &m.Content, &m.Reasoning, &m.Finish, &m.Model, &m.CreatedAt,
 			&m.RequestID, &m.request, &m.state, &m.placed); err != nil {
@@ -240,31 +241,46 @@ func set[T any](into, from *T) {
 	}
 }
 
-// DeleteConversation marks a conversation deleted and returns its unfinished
-// requests, which the engine stops. Deleting it twice is no error. Errors:
-// ErrNotFound.
-func (d *DB) DeleteConversation(ctx context.Context, user int64, session string) (running []chat.Request, err error) {
+// DeleteConversation marks a conversation deleted and stops its unfinished
+// requests in the same transaction, or the next start would run them: those that
+// wait are failed now, the stop of one that generates is stored for its worker or
+// for recovery. It returns them as they are then. Deleting it twice is no error.
+// Errors: ErrNotFound.
+func (d *DB) DeleteConversation(ctx context.Context, user int64, session string) (stopped []chat.Request, err error) {
 	err = d.write(ctx, func(tx *Tx) error {
 		n, err := tx.exec(sqlDeleteConversation, tx.now, session, user)
 		if err != nil {
 			return err
 		}
 		if n == 0 {
-			if _, err := tx.conversation(user, session); err != ErrGone {
+			if _, err := tx.conversation(user, session); !errors.Is(err, ErrGone) {
 				return err
 			}
-			return nil
 		}
-		return tx.query(sqlSelectRunningOf, []any{session, user}, func(row row) error {
+		stopped = nil
+		err = tx.query(sqlSelectRunningOf, []any{session, user}, func(row row) error {
 			var r chat.Request
-			if err := row.scan(append(requestDest(&r), new(bool))...); err != nil {
-				return err
-			}
-			running = append(running, r)
-			return nil
+			err := row.scan(append(requestDest(&r), new(bool))...)
+			stopped = append(stopped, r)
+			return err
 		})
+		for i := range stopped {
+			if err == nil {
+				err = tx.stopWithConversation(&stopped[i])
+			}
+		}
+		return err
 	})
-	return running, err
+	return stopped, err
+}
+
+func (tx *Tx) stopWithConversation(r *chat.Request) error {
+	if r.State == chat.StateGenerating {
+		return tx.heldExec(sqlRequestStop, []any{tx.now, r.Attempt}, *r)
+	}
+	return tx.fail(r, actorUser(r.Key.UserID), chat.Failure{
+		Code: "stopped", Outcome: chat.OutcomeNone, Retry: chat.RetryExplicit, Detail: "The conversation was deleted.",
+	})
 }
 
 // RestoreConversation undoes a deletion within UndoWindow. Restoring one that is
@@ -314,7 +330,7 @@ const (
 			WHERE m.conversation_id = c.id AND coalesce(m.content, s.content) LIKE ?5 ESCAPE '\'))
 		ORDER BY c.updated_at DESC, c.id DESC LIMIT ?6`
 
-	sqlSelectTurns = `SELECT m.seq, m.role,
+	sqlSelectThread = `SELECT m.seq, m.role,
 		CASE WHEN ` + sqlAnswersQuestion + ` THEN r.seq ELSE r.parent_seq END,
 		coalesce(m.content, s.content), s.reasoning, s.finish, r.model, m.created_at, r.request_id, r.id, r.state, r.placed
 		FROM messages m JOIN requests r ON r.id = m.request_id

@@ -239,7 +239,23 @@ func (d *DB) openReaders(n int) error {
 
 // read runs fn in one read transaction: everything it sees is of one moment. It
 // returns ctx's error when ctx ends before a connection is free.
-func (d *DB) read(ctx context.Context, fn func(*conn) error) (err error) {
+func (d *DB) read(ctx context.Context, fn func(*conn) error) error {
+	return d.readOne(ctx, func(c *conn) (err error) {
+		if _, err := c.exec("BEGIN"); err != nil {
+			return err
+		}
+		defer func() {
+			if _, rerr := c.exec("ROLLBACK"); err == nil {
+				err = rerr
+			}
+		}()
+		return fn(c)
+	})
+}
+
+// readOne is read without the transaction: for one statement, which is of one
+// moment by itself.
+func (d *DB) readOne(ctx context.Context, fn func(*conn) error) error {
 	var c *conn
 	select {
 	case c = <-d.readers:
@@ -250,14 +266,6 @@ func (d *DB) read(ctx context.Context, fn func(*conn) error) (err error) {
 		return ctx.Err()
 	}
 	defer func() { d.readers <- c }()
-	if _, err := c.exec("BEGIN"); err != nil {
-		return err
-	}
-	defer func() {
-		if _, rerr := c.exec("ROLLBACK"); err == nil {
-			err = rerr
-		}
-	}()
 	return fn(c)
 }
 
@@ -302,6 +310,7 @@ func (d *DB) closeFiles() error {
 		errs = append(errs, (<-d.readers).close())
 	}
 	d.nReader = 0
+	close(d.readers) // who reads now gets ErrClosed
 	for _, c := range []*conn{d.checkpointer, d.writer} {
 		if c != nil {
 			errs = append(errs, c.close())

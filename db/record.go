@@ -94,7 +94,7 @@ func (c *conn) addAnswer(r chat.Request, rec *chat.Record) error {
 // AttemptReason returns why attempt n of a request was allowed, "" when there is
 // no such attempt.
 func (d *DB) AttemptReason(ctx context.Context, id, n int64) (reason string, err error) {
-	err = d.read(ctx, func(c *conn) error {
+	err = d.readOne(ctx, func(c *conn) error {
 		_, err := c.queryRow(sqlSelectAttemptReason, []any{id, n}, &reason)
 		return err
 	})

@@ -198,46 +198,44 @@ func tombstone(k chat.Key) []byte {
 // Find returns the request with this key. Errors: ErrNotFound when it was never
 // accepted, ErrGone when its conversation is deleted or the id is a tombstone.
 func (d *DB) Find(ctx context.Context, k chat.Key) (r chat.Request, err error) {
-	err = d.read(ctx, func(c *conn) (err error) {
+	err = d.readOne(ctx, func(c *conn) (err error) {
 		r, err = c.find(k)
 		return err
 	})
 	return r, err
 }
 
+// find asks twice: most keys are new, and three columns are found to be missing
+// three times as fast as thirty.
 func (c *conn) find(k chat.Key) (chat.Request, error) {
 	var r chat.Request
 	var deleted bool
-	found, err := c.queryRow(sqlFindRequest, []any{k.RequestID, k.UserID, k.SessionID}, append(requestDest(&r), &deleted)...)
+	found, err := c.queryRow(sqlLookUp, []any{k.RequestID, k.SessionID, k.UserID}, &deleted, &r.ID)
 	switch {
 	case err != nil:
 		return r, err
-	case found && deleted:
+	case deleted:
 		return r, ErrGone
-	case found:
-		return r, nil
-	}
-	var conversation int64
-	found, err = c.queryRow(sqlSelectConversationDeleted, []any{k.SessionID, k.UserID}, &conversation, &deleted)
-	if err != nil {
+	case r.ID != 0:
+		found, err := c.queryRow(sqlLoadRequest, []any{r.ID}, append(requestDest(&r), &deleted)...)
+		if err == nil && (!found || deleted) {
+			err = ErrGone
+		}
 		return r, err
-	}
-	if found && deleted {
-		return r, ErrGone
 	}
 	gone, err := c.tombstoned(k, !found)
-	if err != nil {
-		return r, err
+	if err == nil {
+		err = ErrNotFound
+		if gone {
+			err = ErrGone
+		}
 	}
-	if gone {
-		return r, ErrGone
-	}
-	return r, ErrNotFound
+	return r, err
 }
 
 // Load returns the request with this internal id.
 func (d *DB) Load(ctx context.Context, id int64) (r chat.Request, err error) {
-	err = d.read(ctx, func(c *conn) error {
+	err = d.readOne(ctx, func(c *conn) error {
 		found, err := c.queryRow(sqlLoadRequest, []any{id}, append(requestDest(&r), new(bool))...)
 		if err == nil && !found {
 			err = ErrNotFound
@@ -303,11 +301,13 @@ const sqlRequestColumns = `SELECT r.id, r.request_id, c.session_id, r.user_id, r
 	FROM requests r JOIN conversations c ON c.id = r.conversation_id`
 
 const (
-	sqlFindRequest = sqlRequestColumns + ` WHERE r.request_id = ? AND r.user_id = ? AND c.session_id = ?`
+	sqlLookUp = `SELECT c.deleted_at IS NOT NULL, r.id FROM conversations c LEFT JOIN requests r
+		ON r.request_id = ?1 AND r.conversation_id = c.id AND r.user_id = c.user_id WHERE c.session_id = ?2 AND c.user_id = ?3`
 
 	sqlLoadRequest = sqlRequestColumns + ` WHERE r.id = ?`
 
-	sqlSelectUnfinished = sqlRequestColumns + ` WHERE true` + sqlOpen + ` ORDER BY r.id`
+	// +r.id, or the order would be had by walking all requests there ever were.
+	sqlSelectUnfinished = sqlRequestColumns + ` WHERE true` + sqlOpen + ` ORDER BY +r.id`
 
 	// What waits for its answer, in the words of the partial index requests_open,
 	// so that it is used.

@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -79,11 +80,14 @@ func (tx *Tx) claim(c Claim) (chat.Request, []int64, error) {
 	if err := tx.settleEarlier(r); err != nil {
 		return r, nil, err
 	}
-	var context string
+	var context, model string
 	var head int64
-	found, err := tx.queryRow(sqlSelectForClaim, []any{r.ID}, &r.Placed, &r.ParentSeq, &context, &r.ContextDropped, &head)
+	found, err := tx.queryRow(sqlSelectForClaim, []any{r.ID}, &r.Placed, &r.ParentSeq, &context, &r.ContextDropped, &model, &head)
 	if err != nil || !found {
 		return r, nil, orFenced(err)
+	}
+	if model != r.Model {
+		return r, nil, ErrFenced // restarted with another one: the attempt does not tell
 	}
 	if !r.Placed && r.Kind == chat.KindMessage {
 		r.ParentSeq = head
@@ -367,7 +371,18 @@ type End struct {
 	Actor        string
 }
 
+// endAttempt closes an attempt that has no answer. A stored stop of it wins over
+// every other end without an answer, whoever saw it: nothing stopped runs again.
 func (tx *Tx) endAttempt(r chat.Request, e End) error {
+	if e.Outcome != chat.OutcomeStopped {
+		stopped, err := tx.queryRow(sqlSelectStop, []any{r.ID, r.Attempt}, new(int))
+		if err != nil {
+			return err
+		}
+		if stopped {
+			return ErrStopRequested
+		}
+	}
 	if !e.Tail.empty() {
 		if err := tx.appendPartial(r, e.Tail); err != nil {
 			return err
@@ -388,7 +403,7 @@ func (tx *Tx) endAttempt(r chat.Request, e End) error {
 }
 
 // Fail ends the attempt that r describes and the request with it. Errors:
-// ErrFenced.
+// ErrFenced, ErrStopRequested.
 func (d *DB) Fail(ctx context.Context, r chat.Request, e End, f chat.Failure) (chat.Request, error) {
 	err := d.write(ctx, func(tx *Tx) error {
 		if err := tx.endAttempt(r, e); err != nil {
@@ -438,7 +453,7 @@ func (tx *Tx) place(r *chat.Request) error {
 // Requeue ends the attempt that r describes; the engine tries again by itself,
 // not before at. reason is "engine_retry" after a refusal and "rerun" after an
 // outcome that nobody knows; refused and crashes are the new counts. Errors:
-// ErrFenced.
+// ErrFenced, ErrStopRequested.
 func (d *DB) Requeue(ctx context.Context, r chat.Request, e End, at time.Time, reason string, refused, crashes int64) (chat.Request, error) {
 	err := d.write(ctx, func(tx *Tx) error {
 		if err := tx.endAttempt(r, e); err != nil {
@@ -550,20 +565,20 @@ func (d *DB) FrozenContext(ctx context.Context, id int64) (seqs []int64, err err
 
 // Turns returns the messages with these numbers in this order: the prompt.
 func (d *DB) Turns(ctx context.Context, conversation int64, seqs []int64) (turns []chat.Message, err error) {
-	err = d.read(ctx, func(c *conn) error {
-		for _, seq := range seqs {
-			m := chat.Message{Seq: seq}
-			found, err := c.queryRow(sqlSelectTurn, []any{conversation, seq}, &m.Role, &m.Content)
-			if err != nil {
-				return err
-			}
-			if !found {
-				return fmt.Errorf("message %d of conversation %d is missing", seq, conversation)
-			}
-			turns = append(turns, m)
-		}
-		return nil
+	list, err := json.Marshal(seqs)
+	if err != nil {
+		return nil, err
+	}
+	err = d.readOne(ctx, func(c *conn) error {
+		return c.query(sqlSelectTurns, []any{conversation, string(list)}, func(r row) error {
+			var m chat.Message
+			defer func() { turns = append(turns, m) }()
+			return r.scan(&m.Seq, &m.Role, &m.Content)
+		})
 	})
+	if err == nil && len(turns) != len(seqs) {
+		err = fmt.Errorf("conversation %d has %d of the messages %v", conversation, len(turns), seqs)
+	}
 	return turns, err
 }
 
@@ -575,7 +590,7 @@ const (
 	sqlInsertTransition = `INSERT INTO transitions (request_id, n, from_state, to_state, attempt, actor, reason, at, tx)
 		SELECT id, steps, ?, ?, attempt, ?, ?, ?, ? FROM requests WHERE id = ?`
 
-	sqlSelectForClaim = `SELECT r.placed, r.parent_seq, r.context, r.context_dropped, c.head_seq
+	sqlSelectForClaim = `SELECT r.placed, r.parent_seq, r.context, r.context_dropped, r.model, c.head_seq
 		FROM requests r JOIN conversations c ON c.id = r.conversation_id WHERE r.id = ?`
 
 	sqlClaim = `UPDATE requests SET state = 'generating', steps = steps + 1, attempt = attempt + 1, owner = ?,
@@ -645,6 +660,8 @@ const (
 		failure_code = NULL, failure_outcome = NULL, failure_retry = NULL, failure_detail = NULL, completed_at = NULL,
 		stop_requested_at = NULL, stop_attempt = NULL, model = ?, price_input = ?, price_cached = ?, price_output = ?, updated_at = ?` + sqlHeld
 
+	sqlSelectStop = `SELECT 1 FROM requests WHERE id = ? AND stop_attempt >= ?`
+
 	sqlRequestStop = `UPDATE requests SET stop_requested_at = ?, stop_attempt = ?` + sqlHeld
 
 	sqlSelectPartials = `SELECT text, reasoning FROM partials WHERE request_id = ? AND attempt = ? ORDER BY n`
@@ -654,4 +671,8 @@ const (
 	sqlSelectTurn = `SELECT m.role, coalesce(m.content, s.content) FROM messages m
 		LEFT JOIN snapshots s ON s.request_id = m.request_id AND m.role = 'assistant'
 		WHERE m.conversation_id = ? AND m.seq = ?`
+
+	sqlSelectTurns = `SELECT m.seq, m.role, coalesce(m.content, s.content) FROM json_each(?2) j
+		JOIN messages m ON m.conversation_id = ?1 AND m.seq = j.value
+		LEFT JOIN snapshots s ON s.request_id = m.request_id AND m.role = 'assistant' ORDER BY j.key`
 )
