@@ -121,6 +121,7 @@ CREATE TABLE requests (
   CHECK ((state = 'failed') = (failure_code IS NOT NULL)),
   CHECK ((failure_code IS NULL) = (failure_outcome IS NULL) AND (failure_code IS NULL) = (failure_retry IS NULL)),
   CHECK (retry_at IS NULL OR state = 'pending'),
+  CHECK (steps > 1 OR state = 'pending'),      -- whatever it becomes, it begins as pending
   CHECK ((stop_requested_at IS NULL) = (stop_attempt IS NULL)),
   CHECK (attempt > 0 OR state IN ('pending', 'failed')),
   CHECK (attempt = 0 OR (placed = 1 AND context IS NOT NULL))
@@ -134,7 +135,7 @@ CREATE INDEX requests_without_question ON requests (conversation_id, seq) WHERE 
 
 CREATE TRIGGER requests_edges BEFORE UPDATE OF state ON requests
 WHEN NOT CASE OLD.state
-  WHEN 'pending'      THEN NEW.state IN ('generating', 'failed')
+  WHEN 'pending'      THEN NEW.state = 'failed' OR (NEW.state = 'generating' AND NEW.attempt = OLD.attempt + 1)
   WHEN 'generating'   THEN NEW.state IN ('pending', 'failed') OR NEW.state = 'acknowledged'
   WHEN 'acknowledged' THEN NEW.state = 'committed'
   WHEN 'failed'       THEN NEW.state = 'pending'
@@ -149,9 +150,14 @@ CREATE TRIGGER requests_attempt BEFORE UPDATE OF attempt ON requests
 WHEN NEW.attempt <> OLD.attempt + 1 OR NEW.state <> 'generating'
 BEGIN SELECT RAISE(ABORT, 'requests: only a claim changes the attempt'); END;
 
-CREATE TRIGGER requests_context BEFORE UPDATE OF context ON requests
-WHEN OLD.context IS NOT NULL AND NEW.context IS NOT OLD.context
-BEGIN SELECT RAISE(ABORT, 'requests: the context is frozen'); END;
+CREATE TRIGGER requests_context BEFORE UPDATE OF context, context_dropped, placed, parent_seq ON requests
+WHEN (OLD.context IS NOT NULL AND (NEW.context IS NOT OLD.context OR NEW.context_dropped <> OLD.context_dropped))
+  OR (OLD.placed = 1 AND (NEW.placed <> 1 OR NEW.parent_seq <> OLD.parent_seq))
+BEGIN SELECT RAISE(ABORT, 'requests: the context is frozen, and the place'); END;
+
+CREATE TRIGGER requests_price BEFORE UPDATE OF model, price_input, price_cached, price_output ON requests
+WHEN OLD.state <> 'failed' OR NEW.state <> 'pending'
+BEGIN SELECT RAISE(ABORT, 'requests: only a restart changes the model or its price'); END;
 
 CREATE TRIGGER requests_no_delete BEFORE DELETE ON requests
 WHEN (SELECT purging FROM conversations WHERE id = OLD.conversation_id) IS NOT 1

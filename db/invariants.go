@@ -178,7 +178,7 @@ var Invariants = []Invariant{
 		 UNION ALL SELECT 'transitions', request_id FROM transitions WHERE tx > (SELECT tx FROM instance)
 		 UNION ALL SELECT 'ledger', id FROM ledger WHERE tx > (SELECT tx FROM instance)`},
 	{"I50", "the guards are in the schema",
-		`SELECT x.name FROM (SELECT 'requests_edges' AS name UNION ALL SELECT 'requests_identity' UNION ALL SELECT 'requests_attempt' UNION ALL SELECT 'requests_context'
+		`SELECT x.name FROM (SELECT 'requests_edges' AS name UNION ALL SELECT 'requests_identity' UNION ALL SELECT 'requests_attempt' UNION ALL SELECT 'requests_context' UNION ALL SELECT 'requests_price'
 		 UNION ALL SELECT 'requests_no_delete' UNION ALL SELECT 'transitions_no_update' UNION ALL SELECT 'transitions_no_delete' UNION ALL SELECT 'attempts_closed'
 		 UNION ALL SELECT 'attempts_no_delete' UNION ALL SELECT 'snapshots_no_update' UNION ALL SELECT 'snapshots_no_delete' UNION ALL SELECT 'messages_no_update'
 		 UNION ALL SELECT 'messages_no_delete' UNION ALL SELECT 'ledger_no_update' UNION ALL SELECT 'ledger_no_delete' UNION ALL SELECT 'requests_generating'
