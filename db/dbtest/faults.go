@@ -159,5 +159,9 @@ func (s *faultyStmt) ExecContext(ctx context.Context, args []driver.NamedValue) 
 }
 
 func (s *faultyStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	// A query stores nothing: it fails the same way in both modes.
+	if _, fault := s.conn.faults.take(s.sql); fault != nil {
+		return nil, fault
+	}
 	return s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
 }

@@ -1,0 +1,61 @@
+package db
+
+import (
+	"context"
+	"fmt"
+)
+
+// What the tests outside this package need of its inside.
+
+// Write runs fn as one caller of the write queue.
+func Write(ctx context.Context, d *DB, fn func(*Tx) error) error { return d.write(ctx, fn) }
+
+// Exec runs sql in tx.
+func (tx *Tx) Exec(sql string, args ...any) (int64, error) { return tx.exec(sql, args...) }
+
+// Number is the number of tx.
+func (tx *Tx) Number() int64 { return tx.n }
+
+// Int returns the one number that sql finds.
+func Int(ctx context.Context, d *DB, sql string, args ...any) (n int64, err error) {
+	err = d.read(ctx, func(c *conn) error {
+		_, err := c.queryRow(sql, args, &n)
+		return err
+	})
+	return n, err
+}
+
+// Text is Int for text.
+func Text(ctx context.Context, d *DB, sql string, args ...any) (s string, err error) {
+	err = d.read(ctx, func(c *conn) error {
+		_, err := c.queryRow(sql, args, &s)
+		return err
+	})
+	return s, err
+}
+
+// Dump returns every row of a table as text.
+func Dump(ctx context.Context, d *DB, table string) (rows []string, err error) {
+	err = d.read(ctx, func(c *conn) error {
+		return c.query(`SELECT * FROM `+table, nil, func(r row) error {
+			rows = append(rows, fmt.Sprintf("%s %q", table, r.values))
+			return nil
+		})
+	})
+	return rows, err
+}
+
+// WithMigrations returns o with the upgrades of a program that has these.
+func WithMigrations(o Options, sql ...string) Options {
+	o.migrations = []migration{}
+	for _, s := range sql {
+		o.migrations = append(o.migrations, migration{sql: s})
+	}
+	return o
+}
+
+// Code returns SQLite's extended result code of err.
+func Code(err error) int { return code(err) }
+
+// MaxBatch is how many callers share one commit at the most.
+const MaxBatch = maxBatch
