@@ -43,6 +43,9 @@ func (s *server) getEvents(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Cache-Control", "no-store, no-transform")
 	h.Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return nil
+	}
 	v.event("hello", "", map[string]any{"epoch": in.Epoch, "serverTime": chat.Stamp{Time: time.Now()}})
 	if err := v.flush(); err != nil {
 		return errHangUp

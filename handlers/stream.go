@@ -105,6 +105,9 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, res engine.Resul
 	h.Set("Cache-Control", "no-store, no-transform")
 	h.Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return nil
+	}
 	v.event("accepted", "", map[string]any{"requestId": req.Key.RequestID, "sessionId": req.Key.SessionID, "attempt": req.Attempt})
 	if err := v.flush(); err != nil {
 		return errHangUp
@@ -146,6 +149,9 @@ func (v *viewer) follow(l *engine.Live) error {
 		if view.Over {
 			return nil
 		}
+		if n := len(view.Text); view.Request.State == chat.StateGenerating && (v.at.offset > n || !usable(view.Text, v.at.offset)) {
+			v.at = cursor{}
+		}
 		v.newAttempt(view.Request.Attempt)
 		if view.Request.State != v.state {
 			v.state = view.Request.State
@@ -162,7 +168,8 @@ func (v *viewer) follow(l *engine.Live) error {
 	}
 }
 
-// newAttempt tells a viewer of another attempt to discard what it has.
+// newAttempt tells a viewer of another attempt, or with an unusable cursor, to
+// discard what it has.
 func (v *viewer) newAttempt(n int64) {
 	if n == v.at.attempt {
 		return
@@ -185,13 +192,16 @@ func (v *viewer) text(more string) {
 		return
 	}
 	v.at.offset += len(more)
-	id := db.EventID(v.at.attempt, v.at.offset)
-	if !v.isHTML {
-		v.event("delta", id, map[string]any{"text": more})
+	if v.isHTML {
+		v.blocks(v.html.Write(more))
 		return
 	}
-	for _, b := range v.html.Write(more) {
-		v.event("delta", id, b)
+	v.event("delta", db.EventID(v.at.attempt, v.at.offset), map[string]any{"text": more})
+}
+
+func (v *viewer) blocks(list []views.Block) {
+	for _, b := range list {
+		v.event("delta", db.EventID(v.at.attempt, v.at.offset), b)
 	}
 }
 
@@ -204,12 +214,13 @@ func (v *viewer) thought(all []byte) {
 
 // finish sends what is missing of a finished request, and its end.
 func (v *viewer) finish(rec chat.Record) error {
+	if !usable(rec.Content, v.at.offset) {
+		v.at = cursor{}
+	}
 	v.newAttempt(rec.Attempt)
-	if v.at.offset <= len(rec.Content) && usable(rec.Content, v.at.offset) {
-		v.text(rec.Content[v.at.offset:])
-	} else if v.at.offset < len(rec.Content) {
-		v.at.offset = 0
-		v.text(rec.Content)
+	v.text(rec.Content[min(v.at.offset, len(rec.Content)):])
+	if v.isHTML {
+		v.blocks(v.html.Close())
 	}
 	if rec.Message != nil {
 		v.thought([]byte(rec.Message.Reasoning))
@@ -228,8 +239,8 @@ func (v *viewer) finish(rec chat.Record) error {
 }
 
 // usable reports whether offset does not split a character.
-func usable(s string, offset int) bool {
-	return offset == len(s) || utf8.RuneStart(s[offset])
+func usable[T string | []byte](text T, offset int) bool {
+	return offset >= len(text) || utf8.RuneStart(text[offset])
 }
 
 // event appends one event to the buffer.
