@@ -216,7 +216,8 @@ type Repeat struct {
 	At        time.Time
 	Source    chat.Source
 	Decision  chat.Decision // first: fill in the status of the first arrival
-	Status    int
+	Status    int           // 0: not answered yet
+	Recorded  bool          // it is stored without a status: fill that in
 }
 
 // RecordArrivals stores repeats, in order, in one transaction.
@@ -224,9 +225,12 @@ func (d *DB) RecordArrivals(ctx context.Context, repeats []Repeat) error {
 	return d.write(ctx, func(tx *Tx) error {
 		for _, a := range repeats {
 			var err error
-			if a.Decision == chat.DecisionFirst {
+			switch {
+			case a.Decision == chat.DecisionFirst:
 				_, err = tx.exec(sqlFirstArrivalStatus, a.Status, a.RequestID)
-			} else {
+			case a.Recorded:
+				_, err = tx.exec(sqlRepeatStatus, a.Status, a.RequestID, a.At, a.Source, a.Decision)
+			default:
 				_, err = tx.exec(sqlInsertArrival, a.At, a.Source, a.Decision, a.Status, a.RequestID)
 			}
 			if err != nil {
@@ -261,8 +265,12 @@ const (
 
 	sqlFirstArrivalStatus = `UPDATE arrivals SET status = ? WHERE request_id = ? AND n = 1 AND status IS NULL`
 
+	// Of repeats that look the same any one will do.
+	sqlRepeatStatus = `UPDATE arrivals SET status = ?1 WHERE request_id = ?2 AND n = (SELECT min(n) FROM arrivals
+		WHERE request_id = ?2 AND at = ?3 AND source = ?4 AND decision = ?5 AND status IS NULL)`
+
 	// A repeat of a request that was purged meanwhile is dropped with it.
 	sqlInsertArrival = `INSERT INTO arrivals (request_id, n, at, source, decision, status)
-		SELECT id, (SELECT coalesce(max(n), 0) + 1 FROM arrivals a WHERE a.request_id = requests.id), ?, ?, ?, ?
+		SELECT id, (SELECT coalesce(max(n), 0) + 1 FROM arrivals a WHERE a.request_id = requests.id), ?, ?, ?, nullif(?, 0)
 		FROM requests WHERE id = ?`
 )

@@ -17,13 +17,30 @@ type arrivalLog struct {
 	wake    chan struct{} // capacity 1
 }
 
+// Waiting records an arrival that will be answered later, or never when its client
+// hangs up, so that a receipt read meanwhile has it. The caller hands the Result
+// that it returns to Answered.
+func (e *Engine) Waiting(r Result, source chat.Source) Result {
+	if r.Decision != chat.DecisionFirst { // that one is stored with its acceptance
+		r.waiting = time.Now()
+		e.arrived(db.Repeat{RequestID: r.Request.ID, At: r.waiting, Source: source, Decision: r.Decision})
+	}
+	return r
+}
+
 // Answered records what an arrival of an accepted id was answered with. It does
 // not wait; FlushArrivals does.
 func (e *Engine) Answered(r Result, source chat.Source, status int) {
+	a := db.Repeat{RequestID: r.Request.ID, At: r.waiting, Source: source, Decision: r.Decision, Status: status, Recorded: true}
+	if a.At.IsZero() {
+		a.At, a.Recorded = time.Now(), false
+	}
+	e.arrived(a)
+}
+
+func (e *Engine) arrived(a db.Repeat) {
 	e.arrivals.mu.Lock()
-	e.arrivals.pending = append(e.arrivals.pending, db.Repeat{
-		RequestID: r.Request.ID, At: time.Now(), Source: source, Decision: r.Decision, Status: status,
-	})
+	e.arrivals.pending = append(e.arrivals.pending, a)
 	e.arrivals.mu.Unlock()
 	select {
 	case e.arrivals.wake <- struct{}{}:

@@ -35,6 +35,7 @@ func (a Ask) fingerprint() chat.Fingerprint {
 type Result struct {
 	Request  chat.Request
 	Decision chat.Decision // first, joined, replayed or restarted
+	waiting  time.Time     // as Waiting recorded it; zero when it did not
 }
 
 // Submit takes one arrival of an intent (contract, section 3). The first one is

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -43,12 +44,12 @@ func (s *server) postChat(w http.ResponseWriter, r *http.Request) error {
 	}
 	ask, err := s.parseAsk(r, body)
 	if err != nil {
-		return err
+		return about(ask.Key.RequestID, err)
 	}
 	// Before the work, so that a wait nobody understands never runs anything.
 	wait, waits, err := preferWait(r)
 	if err != nil {
-		return err
+		return about(ask.Key.RequestID, err)
 	}
 	res, err := s.Engine.Submit(r.Context(), ask)
 	if err != nil {
@@ -66,6 +67,7 @@ func (s *server) postChat(w http.ResponseWriter, r *http.Request) error {
 // answer waits for the answer as long as it may and sends what there is then.
 func (s *server) answer(w http.ResponseWriter, r *http.Request, res engine.Result, source chat.Source, wait time.Duration) error {
 	if res.Request.State.Live() && wait > 0 {
+		res = s.Engine.Waiting(res, source)
 		ctx, cancel := context.WithTimeout(r.Context(), wait)
 		defer cancel()
 		go func() {
@@ -79,7 +81,8 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, res engine.Resul
 			return r.Context().Err() // nobody is there to be told; the run goes on
 		}
 	}
-	rec, err := s.DB.RecordOf(r.Context(), res.Request.ID)
+	// An arrival is recorded also when its client hangs up now.
+	rec, err := s.DB.RecordOf(context.WithoutCancel(r.Context()), res.Request.ID)
 	if err != nil {
 		return err
 	}
@@ -233,6 +236,9 @@ func idempotencyKey(values []string) (string, error) {
 		if len(v) >= 2 && v[0] == '"' && v[len(v)-1] == '"' {
 			v = v[1 : len(v)-1]
 		}
+		if v == "" { // a program that lost its key must not run without one
+			return "", refuse(http.StatusBadRequest, "key_invalid", chat.RetryNewID, "The header Idempotency-Key is empty.")
+		}
 		if i > 0 && v != key {
 			return "", refuse(http.StatusBadRequest, "key_mismatch", chat.RetryNewID, "There are several headers Idempotency-Key, and they differ.")
 		}
@@ -294,7 +300,14 @@ func preferWait(r *http.Request) (wait time.Duration, there bool, err error) {
 }
 
 func wantsStream(r *http.Request) bool {
-	return strings.Contains(r.Header.Get("Accept"), "text/event-stream")
+	for _, part := range strings.Split(strings.Join(r.Header.Values("Accept"), ","), ",") {
+		t, params, err := mime.ParseMediaType(part)
+		if err == nil && t == "text/event-stream" {
+			q, err := strconv.ParseFloat(params["q"], 64)
+			return err != nil || q > 0
+		}
+	}
+	return false
 }
 
 // key reads the key of a request from the path and the query.

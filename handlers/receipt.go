@@ -129,19 +129,25 @@ func (s *server) receiptOf(rc db.Receipt) receiptJSON {
 
 // sentence says in plain words what happened.
 func sentence(rc db.Receipt, saved int) string {
-	times := plural(len(rc.Arrivals), "once", "%d times")
-	calls := plural(len(rc.Attempts), "once", "%d times")
-	if len(rc.Attempts) == 0 {
-		calls = "not yet"
+	came := 0
+	for _, a := range rc.Arrivals {
+		if a.Decision != chat.DecisionConflict { // that was another question under this id
+			came++
+		}
+	}
+	times := plural(came, "once", "%d times")
+	calls := "not called"
+	if n := len(rc.Attempts); n > 0 {
+		calls = "called " + plural(n, "once", "%d times")
 	}
 	switch rc.Record.State {
 	case chat.StateFailed:
-		return fmt.Sprintf("This question arrived %s and was accepted once; the model was called %s, and it ended as failed: %s.",
+		return fmt.Sprintf("This question arrived %s and was accepted once; the model was %s, and it ended as failed: %s.",
 			times, calls, rc.Request.Failure.Code)
 	case chat.StatePending, chat.StateGenerating:
-		return fmt.Sprintf("This question arrived %s and was accepted once; the model was called %s, and its answer is still to come.", times, calls)
+		return fmt.Sprintf("This question arrived %s and was accepted once; the model was %s so far, and its answer is still to come.", times, calls)
 	}
-	return fmt.Sprintf("This question arrived %s and was accepted once; the model was called %s, one answer is in the history, it was billed once, and %s.",
+	return fmt.Sprintf("This question arrived %s and was accepted once; the model was %s, one answer is in the history, it was billed once, and %s.",
 		times, calls, plural(saved, "one repeat was absorbed", "%d repeats were absorbed"))
 }
 
