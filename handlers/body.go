@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -22,8 +23,9 @@ const readTimeout = 30 * time.Second
 // the escapes of JSON.
 const jsonOverhead = 64 << 10
 
-// bodyBytes is the longest body: a question whose every byte is escaped in two.
-func (s *server) bodyBytes() int64 { return 2*int64(s.MessageBytes) + jsonOverhead }
+// bodyBytes is the longest body: a question in letters of two bytes, each sent as
+// an escape of six, which is how some programs send everything that is not ASCII.
+func (s *server) bodyBytes() int64 { return 3*int64(s.MessageBytes) + jsonOverhead }
 
 // readJSON decodes a body into v, which is a pointer to a struct. Anything that
 // is not exactly that is an error that says what is wrong.
@@ -33,10 +35,10 @@ func (s *server) readJSON(w http.ResponseWriter, r *http.Request, v any) error {
 		return refuse(http.StatusUnsupportedMediaType, "unsupported_media", chat.RetryNewID,
 			fmt.Sprintf("The body must be application/json, not %q.", ct))
 	}
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(readTimeout)) // recorders in tests have none
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.bodyBytes()))
-	_ = rc.SetReadDeadline(time.Time{}) // or the wait for the answer would end with it
+	if err == nil {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // see patience
+	}
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
@@ -55,13 +57,51 @@ func (s *server) tooLarge(detail string) error {
 
 // decode is readJSON's parser.
 func decode(body []byte, v any) error {
+	if err := checkNames(body, reflect.TypeOf(v).Elem()); err != nil {
+		return err
+	}
 	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
 		return badRequest(explain(err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return badRequest("There is something after the JSON object.")
+	}
+	return nil
+}
+
+// checkNames refuses what encoding/json lets pass: names it does not know, names in
+// other letters, and a name twice, of which another reader takes the other value.
+// What is no JSON it leaves to the decoder.
+func checkNames(body []byte, fields reflect.Type) error {
+	known := map[string]bool{}
+	for i := range fields.NumField() {
+		name, _, _ := strings.Cut(fields.Field(i).Tag.Get("json"), ",")
+		known[name] = true
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	if first, err := d.Token(); err != nil {
+		return nil
+	} else if first != json.Delim('{') {
+		return badRequest("A JSON object is needed.")
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		t, err := d.Token()
+		name, isName := t.(string)
+		switch {
+		case err != nil || !isName:
+			return nil
+		case !known[name]:
+			return badRequest(fmt.Sprintf("unknown field %q.", name))
+		case seen[name]:
+			return badRequest(fmt.Sprintf("The field %q is there twice.", name))
+		}
+		seen[name] = true
+		var value json.RawMessage
+		if d.Decode(&value) != nil {
+			return nil
+		}
 	}
 	return nil
 }

@@ -270,10 +270,10 @@ func (s *server) hasModel(name string) bool {
 
 func (s *server) listModels(w http.ResponseWriter, r *http.Request) error {
 	type model struct {
-		Name    string      `json:"name"`
-		Default bool        `json:"default"`
-		Price   priceJSON   `json:"price"`
-		Context int64       `json:"context"` // tokens; 0 is not limited
+		Name    string    `json:"name"`
+		Default bool      `json:"default"`
+		Price   priceJSON `json:"price"`
+		Context int64     `json:"context"` // tokens; 0 is not limited
 	}
 	list := []model{}
 	for i, m := range s.Engine.Models() {

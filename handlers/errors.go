@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-chi/chi/v5"
+
 	"semel/chat"
 	"semel/db"
 )
@@ -61,6 +63,15 @@ func refuse(status int, code string, retry chat.Retry, detail string) *chat.Prob
 	return &p
 }
 
+// about names the request that a problem is about, where its id was understood.
+func about(requestID string, err error) error {
+	var p *chat.Problem
+	if errors.As(err, &p) && p.RequestID == "" {
+		p.RequestID = requestID
+	}
+	return err
+}
+
 func badRequest(detail string) *chat.Problem {
 	return refuse(http.StatusBadRequest, "bad_request", chat.RetryNewID, detail)
 }
@@ -99,5 +110,15 @@ func notFound(w http.ResponseWriter, r *http.Request) error {
 }
 
 func methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
+	routes := chi.RouteContext(r.Context()).Routes
+	for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete} {
+		as := m
+		if m == http.MethodHead {
+			as = http.MethodGet
+		}
+		if routes.Match(chi.NewRouteContext(), as, r.URL.Path) {
+			w.Header().Add("Allow", m)
+		}
+	}
 	return refuse(http.StatusMethodNotAllowed, "method_not_allowed", chat.RetryNever, r.Method+" does nothing at "+r.URL.Path+".")
 }

@@ -84,6 +84,20 @@ type errString string
 
 func (e errString) Error() string { return string(e) }
 
+// patience bounds how long a client may take to send a body, also one that no
+// handler reads: net/http waits for the rest of it before it replies. Whoever has
+// read a body lifts the bound, or the wait for the answer would end with it.
+func (s *server) patience(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rc, now := http.NewResponseController(w), time.Now()
+		if r.Body != http.NoBody {
+			_ = rc.SetReadDeadline(now.Add(readTimeout)) // recorders in tests have none
+		}
+		_ = rc.SetWriteDeadline(now.Add(writeTimeout)) // whoever waits first sets a new one
+		next.ServeHTTP(w, r)
+	})
+}
+
 // csp lets a page run our own files and nothing else. Trusted Types: HTML enters
 // a page through the one policy "semel".
 const csp = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; font-src 'self'; " +
@@ -93,6 +107,7 @@ const csp = "default-src 'none'; script-src 'self'; style-src 'self'; connect-sr
 func (s *server) headers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
+		h.Set("Cache-Control", "no-store") // files that may be kept say so themselves
 		h.Set("Content-Security-Policy", csp)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("X-Frame-Options", "DENY")
@@ -113,8 +128,8 @@ func (s *server) onlyHere(next http.Handler) http.Handler {
 			return refuse(http.StatusForbidden, "forbidden_host", chat.RetryNever,
 				"Without accounts this server answers under loopback names only, not as "+r.Host+".")
 		}
-		for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip"} {
-			if r.Header.Get(name) != "" {
+		for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip"} {
+			if len(r.Header.Values(name)) > 0 {
 				return refuse(http.StatusForbidden, "forwarded_refused", chat.RetryNever,
 					"Without accounts this server is for this machine alone; this request came through a proxy ("+name+").")
 			}

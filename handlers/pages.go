@@ -203,11 +203,11 @@ func localPath(to string) string {
 // readForm reads a urlencoded body. Its limit is far beyond the longest message,
 // so that one that is too long can be given back with a reason.
 func (s *server) readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(readTimeout)) // recorders in tests have none
 	r.Body = http.MaxBytesReader(w, r.Body, 12*int64(s.MessageBytes)+jsonOverhead)
 	err := r.ParseForm()
-	_ = rc.SetReadDeadline(time.Time{})
+	if err == nil {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // see patience
+	}
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):

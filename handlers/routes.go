@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
 
 	"semel/static"
 )
@@ -11,7 +12,7 @@ import (
 // routes is every URL there is.
 func (s *server) routes() http.Handler {
 	r := chi.NewRouter()
-	r.Use(s.trace, s.recovered, s.headers, s.onlyHere, s.sameOrigin)
+	r.Use(s.trace, s.patience, s.recovered, s.headers, s.onlyHere, s.sameOrigin, middleware.GetHead)
 
 	r.Get("/healthz", s.handle(s.healthz))
 	r.Get("/readyz", s.handle(s.readyz))
@@ -35,7 +36,7 @@ func (s *server) routes() http.Handler {
 		r.Get("/events", s.handle(s.getEvents))
 	})
 
-	r.Handle("/static/*", static.Handler())
+	r.Method(http.MethodGet, "/static/*", static.Handler())
 	s.pages(r)
 
 	r.NotFound(s.handle(notFound))
