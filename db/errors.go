@@ -17,6 +17,9 @@ var (
 	// ErrFenced: the row is not as the caller believed (state, attempt or owner);
 	// nothing was stored. A worker that sees it stops and writes nothing more.
 	ErrFenced = errors.New("fenced: the request is not in the state the caller believed")
+	// ErrStopRequested: a person's stop of this attempt is stored, and the attempt
+	// can end in no other way than as stopped, or with its answer.
+	ErrStopRequested = errors.New("a stop of this attempt is stored")
 	// ErrExists: the key is already accepted; nothing was stored.
 	ErrExists = errors.New("the request id is already accepted")
 	// ErrNotFound: there is no such row for this user.

@@ -346,8 +346,8 @@ func SnapshotDigest(content, reasoning, toolCalls string) []byte {
 	return h.Sum(nil)
 }
 
-// closeAttempt writes down how an attempt ended. The trigger attempts_closed
-// refuses to do it twice.
+// closeAttempt writes down how an attempt ended, once: ErrFenced says that
+// somebody else has. The trigger attempts_closed refuses to do it twice.
 func (tx *Tx) closeAttempt(r chat.Request, o chat.Outcome, code string, first time.Time, u chat.Usage, upstream string) error {
 	n, err := tx.exec(sqlCloseAttempt, tx.now, o, nullString(code), ms(first), u.InputTokens, u.CachedTokens, u.OutputTokens,
 		u.Estimated, nullString(upstream), r.ID, r.Attempt)
@@ -630,7 +630,7 @@ const (
 
 	sqlCloseAttempt = `UPDATE attempts SET ended_at = ?, outcome = ?, code = ?, first_token_at = coalesce(first_token_at, ?),
 		input_tokens = ?, cached_tokens = ?, output_tokens = ?, estimated = ?, upstream_id = coalesce(?, upstream_id)
-		WHERE request_id = ? AND n = ?`
+		WHERE request_id = ? AND n = ? AND outcome IS NULL`
 
 	sqlInsertSnapshot = `INSERT INTO snapshots (request_id, attempt, model, upstream_id, content, reasoning, tool_calls, finish,
 		input_tokens, cached_tokens, output_tokens, estimated, sha256, created_at, tx)
@@ -660,7 +660,7 @@ const (
 		failure_code = NULL, failure_outcome = NULL, failure_retry = NULL, failure_detail = NULL, completed_at = NULL,
 		stop_requested_at = NULL, stop_attempt = NULL, model = ?, price_input = ?, price_cached = ?, price_output = ?, updated_at = ?` + sqlHeld
 
-	sqlSelectStop = `SELECT 1 FROM requests WHERE id = ? AND stop_attempt >= ?`
+	sqlSelectStop = `SELECT 1 FROM requests WHERE id = ? AND stop_attempt = ?`
 
 	sqlRequestStop = `UPDATE requests SET stop_requested_at = ?, stop_attempt = ?` + sqlHeld
 

@@ -12,9 +12,10 @@ import (
 // An arrivalLog keeps what repeats were answered until the next batch. Recording
 // one costs the answer an append to memory.
 type arrivalLog struct {
-	mu      sync.Mutex
-	pending []db.Repeat
-	wake    chan struct{} // capacity 1
+	flushing sync.Mutex // held while a batch is on its way: batches keep their order
+	mu       sync.Mutex
+	pending  []db.Repeat   // under mu
+	wake     chan struct{} // capacity 1
 }
 
 // Waiting records an arrival that will be answered later, or never when its client
@@ -51,12 +52,14 @@ func (e *Engine) arrived(a db.Repeat) {
 // FlushArrivals returns when every arrival recorded before it is stored: a
 // receipt read afterwards has it.
 func (e *Engine) FlushArrivals(ctx context.Context) error {
+	e.arrivals.flushing.Lock()
+	defer e.arrivals.flushing.Unlock()
 	e.arrivals.mu.Lock()
 	batch := e.arrivals.pending
 	e.arrivals.pending = nil
 	e.arrivals.mu.Unlock()
 	if len(batch) == 0 {
-		return e.db.Flush(ctx) // a batch may be on its way
+		return nil
 	}
 	err := e.db.RecordArrivals(context.WithoutCancel(ctx), batch)
 	if err != nil {

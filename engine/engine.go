@@ -74,11 +74,12 @@ type Engine struct {
 	loops    sync.WaitGroup
 	stopping chan struct{} // closed first at shutdown
 
-	mu       sync.Mutex
-	sched    scheduler          // under mu
-	lives    map[int64]*Live    // under mu; every request that waits for its answer
-	limiters map[int64]*limiter // under mu
-	draining bool               // under mu
+	mu        sync.Mutex
+	sched     scheduler                  // under mu
+	lives     map[int64]*Live            // under mu; every request that waits for its answer
+	accepting map[chat.Key]chan struct{} // under mu; acceptances under way, closed when decided
+	limiters  map[int64]*limiter         // under mu
+	draining  bool                       // under mu
 
 	horizon  atomic.Int64 // purge_horizon, milliseconds
 	trouble  atomic.Pointer[string]
@@ -106,7 +107,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		o: o, db: o.DB, log: o.Log, life: chat.NewID(), models: map[string]*model{}, hub: newHub(),
-		stopping: make(chan struct{}), lives: map[int64]*Live{}, limiters: map[int64]*limiter{},
+		stopping: make(chan struct{}), lives: map[int64]*Live{}, accepting: map[chat.Key]chan struct{}{}, limiters: map[int64]*limiter{},
 	}
 	e.arrivals.wake = make(chan struct{}, 1)
 	for _, m := range o.Models {

@@ -16,11 +16,14 @@ type Live struct {
 	request   chat.Request  // as last stored
 	text      []byte        // of the current attempt; only ever appended to
 	reasoning []byte        // likewise
+	sealed    bool          // the call has ended: what a client still says is not heard
 	over      bool          // no longer waiting: read the database
 	changed   chan struct{} // closed and replaced at each change
 	viewed    bool          // somebody holds changed
 	done      chan struct{} // closed when over
 	cancel    context.CancelCauseFunc
+	early     int64         // the attempt that was stopped before it began
+	earlyWhy  error         // why
 	firstAt   time.Time     // first piece of this attempt
 	lastAt    time.Time     // last piece, or the dispatch
 	beatAt    time.Time     // last proof of life of the worker; monotonic
@@ -60,12 +63,16 @@ func (l *Live) notify() {
 	}
 }
 
-// begin starts the buffers of a new attempt.
+// begin starts the buffers of a new attempt, and cancels it at once when it was
+// stopped between its claim and now.
 func (l *Live) begin(r chat.Request, cancel context.CancelCauseFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.request, l.cancel = r, cancel
-	l.text, l.reasoning = nil, nil
+	if l.early == r.Attempt {
+		cancel(l.earlyWhy)
+	}
+	l.text, l.reasoning, l.sealed = nil, nil, false
 	l.firstAt = time.Time{}
 	l.lastAt, l.beatAt = time.Now(), time.Now()
 	l.notify()
@@ -79,7 +86,7 @@ func (l *Live) add(attempt int64, text, reasoning string) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over || l.request.Attempt != attempt || l.request.State != chat.StateGenerating {
+	if l.over || l.sealed || l.request.Attempt != attempt || l.request.State != chat.StateGenerating {
 		return
 	}
 	now := time.Now()
@@ -92,10 +99,23 @@ func (l *Live) add(attempt int64, text, reasoning string) {
 	l.notify()
 }
 
+// seal ends the text of the given attempt: what is decided about it and what
+// viewers have seen stay the same.
+func (l *Live) seal(attempt int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.request.Attempt == attempt {
+		l.sealed = true
+	}
+}
+
 // update stores how the request stands now; over ends it for all viewers.
 func (l *Live) update(r chat.Request, over bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if r.Attempt < l.request.Attempt {
+		return // late word of a worker that was fenced
+	}
 	l.request = r
 	if over && !l.over {
 		l.over = true
@@ -104,11 +124,15 @@ func (l *Live) update(r chat.Request, over bool) {
 	l.notify()
 }
 
-// stop cancels the call of the given attempt.
+// stop cancels the call of the given attempt, also when its claim is stored and
+// its worker has not begun.
 func (l *Live) stop(attempt int64, cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.cancel != nil && l.request.Attempt == attempt {
+	switch {
+	case attempt > l.request.Attempt:
+		l.early, l.earlyWhy = attempt, cause
+	case attempt == l.request.Attempt && l.cancel != nil:
 		l.cancel(cause)
 	}
 }
@@ -117,6 +141,13 @@ func (l *Live) beat() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.beatAt = time.Now()
+}
+
+// attempt returns the attempt of the request as last stored.
+func (l *Live) attempt() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.request.Attempt
 }
 
 // silence returns how long the worker has given no sign of life, and the request

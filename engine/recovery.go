@@ -58,18 +58,24 @@ func (e *Engine) takeOver(ctx context.Context, r chat.Request, actor string, o c
 			Outcome: chat.OutcomeStopped, Actor: actor, Reason: "stopped", HasPartials: true,
 		})
 	}
-	m := e.models[r.Model]
-	if m == nil || !m.Rerun || r.Crashes >= m.MaxCrashReruns {
-		return e.db.Fail(ctx, r, end, chat.Failure{
+	var n chat.Request
+	if m := e.models[r.Model]; m == nil || !m.Rerun || r.Crashes >= m.MaxCrashReruns {
+		n, err = e.db.Fail(ctx, r, end, chat.Failure{
 			Code: "interrupted", Outcome: chat.OutcomeUnknown, Retry: chat.RetryExplicit,
 			Detail: "The server stopped while the model was answering. Whether that call was billed, nobody can know.",
 		})
+	} else {
+		var at time.Time
+		if r.Crashes >= crashesAtOnce {
+			at = time.Now().Add(backoff(int(r.Crashes-crashesAtOnce), backoffBase, backoffMost))
+		}
+		n, err = e.db.Requeue(ctx, r, end, at, "rerun", r.Refused, r.Crashes+1)
 	}
-	var at time.Time
-	if r.Crashes >= crashesAtOnce {
-		at = time.Now().Add(backoff(int(r.Crashes-crashesAtOnce), backoffBase, backoffMost))
+	if errors.Is(err, db.ErrStopRequested) { // since r was read
+		r.StopRequested, r.StopAttempt = true, r.Attempt
+		return e.takeOver(ctx, r, actor, o)
 	}
-	return e.db.Requeue(ctx, r, end, at, "rerun", r.Refused, r.Crashes+1)
+	return n, err
 }
 
 // estimateLost guesses what an attempt cost that nobody saw the end of.
@@ -114,34 +120,38 @@ func (e *Engine) reap() {
 
 // seize takes a running job from its worker and decides about it.
 func (e *Engine) seize(ctx context.Context, j *job, r chat.Request) {
-	n, err := e.takeOver(ctx, r, "reaper:"+e.life, chat.OutcomeFenced)
-	if errors.Is(err, db.ErrFenced) {
+	now, err := e.db.Load(ctx, r.ID) // the worker's copy knows of no stop
+	if err == nil && (now.State != chat.StateGenerating || now.Attempt != r.Attempt || now.Owner != r.Owner) {
 		return // it was alive after all
+	}
+	if err == nil {
+		now, err = e.takeOver(ctx, now, "reaper:"+e.life, chat.OutcomeFenced)
+	}
+	if errors.Is(err, db.ErrFenced) {
+		return
 	}
 	if err != nil {
 		e.log.Error("take over", "request_id", r.Key.RequestID, "error", err)
 		return
 	}
 	j.live.stop(r.Attempt, errFenced)
+	var next *job
+	if now.State == chat.StatePending {
+		// Before it can run again: what begin says must not be overwritten.
+		j.live.update(now, false)
+		e.publish(now)
+		next = e.newJob(now, j.live)
+	}
 	e.mu.Lock()
-	if n.State == chat.StatePending {
-		// The worker may still hold j: a job of its own goes on.
-		e.sched.done(j, false)
-		e.sched.add(newJob(n, j.live, j.model))
-	} else {
-		e.sched.done(j, false)
-	}
+	e.sched.done(j, next)
 	e.mu.Unlock()
-	if n.State == chat.StatePending {
-		j.live.update(n, false)
-		e.publish(n)
-		return
+	if next == nil {
+		e.release(j.live, now)
 	}
-	e.release(n)
 }
 
 // sweep tracks stored requests that wait and that nobody has in care, which only
-// an acceptance whose commit was reported as open can leave, and decides about
+// a write whose commit was reported as open can leave, and decides about
 // generating ones without a worker.
 func (e *Engine) sweep(ctx context.Context) error {
 	list, err := e.db.Unfinished(ctx)
@@ -149,20 +159,30 @@ func (e *Engine) sweep(ctx context.Context) error {
 		return err
 	}
 	for _, r := range list {
-		if e.Live(r.ID) != nil || e.Draining() {
+		if e.inCare(r) || e.Draining() {
 			continue
 		}
 		if r.State == chat.StateGenerating {
 			// Between a claim and the look above it may have ended.
 			now, err := e.db.Load(ctx, r.ID)
-			if err != nil || now.State != chat.StateGenerating || now.Attempt != r.Attempt || e.Live(r.ID) != nil {
+			if err != nil || now.State != chat.StateGenerating || now.Attempt != r.Attempt || e.inCare(r) {
 				continue
 			}
-			if r, err = e.takeOver(ctx, now, "reaper:"+e.life, chat.OutcomeUnknown); err != nil && !errors.Is(err, db.ErrFenced) {
+			if r, err = e.takeOver(ctx, now, "reaper:"+e.life, chat.OutcomeUnknown); errors.Is(err, db.ErrFenced) {
+				continue
+			} else if err != nil {
 				return err
 			}
+			if l := e.Live(r.ID); l != nil {
+				l.update(r, false)
+			}
+			e.publish(r)
 		}
-		e.adopt(r)
+		if r.State == chat.StatePending {
+			e.adopt(r)
+		} else {
+			e.release(e.Live(r.ID), r)
+		}
 	}
 	return nil
 }

@@ -16,7 +16,6 @@ type scheduler struct {
 	conversations map[int64]*conversation
 	running       map[int64]int // by user
 	waiting       int           // jobs that are not running
-	reserved      int           // acceptances under way
 	stopped       bool
 }
 
@@ -37,7 +36,11 @@ type job struct {
 	queued bool         // in its model's ready list
 }
 
-func newJob(r chat.Request, l *Live, m *model) *job {
+func (e *Engine) newJob(r chat.Request, l *Live) *job {
+	m := e.models[r.Model]
+	if m == nil {
+		m = e.gone
+	}
 	return &job{id: r.ID, conversation: r.ConversationID, user: r.Key.UserID, seq: r.Seq, live: l, model: m, r: r}
 }
 
@@ -49,9 +52,12 @@ type model struct {
 	turn  []int64          // users with ready jobs, who comes next first
 }
 
-// add lets a pending request wait for its turn. The caller has put live into
-// e.lives.
+// add lets a pending request wait for its turn, unless it does. The caller has
+// put live into e.lives.
 func (s *scheduler) add(j *job) {
+	if s.waits(j.conversation, j.id) {
+		return
+	}
 	c := s.conversations[j.conversation]
 	if c == nil {
 		c = &conversation{}
@@ -63,11 +69,23 @@ func (s *scheduler) add(j *job) {
 	s.promote(c)
 }
 
-// remove takes a waiting request out; false when it is not waiting.
-func (s *scheduler) remove(r chat.Request) bool {
+// waits reports whether a request waits for its turn.
+func (s *scheduler) waits(conversation, id int64) bool {
+	c := s.conversations[conversation]
+	return c != nil && slices.ContainsFunc(c.waiting, func(j *job) bool { return j.id == id })
+}
+
+// holds reports whether a request waits for its turn or runs.
+func (s *scheduler) holds(r chat.Request) bool {
+	c := s.conversations[r.ConversationID]
+	return s.waits(r.ConversationID, r.ID) || (c != nil && c.running != nil && c.running.id == r.ID)
+}
+
+// remove takes a waiting request out, if it is waiting.
+func (s *scheduler) remove(r chat.Request) {
 	c := s.conversations[r.ConversationID]
 	if c == nil {
-		return false
+		return
 	}
 	for i, j := range c.waiting {
 		if j.id == r.ID {
@@ -75,10 +93,9 @@ func (s *scheduler) remove(r chat.Request) bool {
 			s.waiting--
 			s.promote(c)
 			s.forget(r.ConversationID)
-			return true
+			return
 		}
 	}
-	return false
 }
 
 // promote makes the first job of a conversation ready when nothing of it runs.
@@ -91,6 +108,9 @@ func (s *scheduler) promote(c *conversation) {
 		return
 	}
 	j := c.waiting[0]
+	if !j.r.RetryAt.IsZero() && time.Until(j.r.RetryAt) > longestRetry {
+		j.r.RetryAt = time.Now().Add(longestRetry) // the clock was set back since it was stored
+	}
 	if wait := time.Until(j.r.RetryAt); !j.r.RetryAt.IsZero() && wait > 0 {
 		c.timer = time.AfterFunc(wait, func() {
 			s.e.mu.Lock()
@@ -142,27 +162,33 @@ func (s *scheduler) dispatch(m *model) {
 	}
 }
 
-// done gives back what a running job held; the job waits again when again is
-// set.
-func (s *scheduler) done(j *job, again bool) {
+// done gives back what a running job held, once: the worker's and the reaper's
+// word may both come. next, when there is one, is the job of the same request that
+// takes its place and waits again; a job never runs twice, so that running tells
+// one run from another.
+func (s *scheduler) done(j, next *job) {
 	c := s.conversations[j.conversation]
-	if c == nil || c.running != j {
-		return // taken over by the reaper
+	mine := c != nil && c.running == j
+	if mine {
+		c.running = nil
+		j.model.slots--
+		if s.running[j.user]--; s.running[j.user] == 0 {
+			delete(s.running, j.user)
+		}
 	}
-	c.running = nil
-	j.model.slots--
-	if s.running[j.user]--; s.running[j.user] == 0 {
-		delete(s.running, j.user)
-	}
-	if again {
-		s.add(j)
-	} else {
+	if next != nil {
+		s.add(next)
+	} else if mine {
 		s.promote(c)
+	}
+	if !mine {
+		return
 	}
 	s.forget(j.conversation)
 	for _, m := range s.e.models {
 		s.dispatch(m) // a user below its cap again may have work for another model
 	}
+	s.dispatch(s.e.gone)
 }
 
 // forget drops a conversation with nothing to do.
@@ -187,16 +213,22 @@ func (s *scheduler) stop() {
 func (e *Engine) track(r chat.Request) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if l := e.lives[r.ID]; l != nil {
+	l := e.lives[r.ID]
+	if l != nil && e.sched.holds(r) {
 		return
 	}
-	l := newLive(r)
-	e.lives[r.ID] = l
-	m := e.models[r.Model]
-	if m == nil {
-		m = e.gone
+	if l == nil {
+		l = newLive(r)
+		e.lives[r.ID] = l
 	}
-	e.sched.add(newJob(r, l, m))
+	e.sched.add(e.newJob(r, l))
+}
+
+// inCare reports whether somebody here looks after a request.
+func (e *Engine) inCare(r chat.Request) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sched.holds(r)
 }
 
 // trackRestarted is track for a request that was failed a moment ago: whoever
@@ -212,18 +244,23 @@ func (e *Engine) trackRestarted(r chat.Request) {
 	e.track(r)
 }
 
-// release ends a request for its viewers: it no longer waits for its answer.
-func (e *Engine) release(r chat.Request) {
+// release ends a request for the viewers of l: it no longer waits for its answer.
+// Only the first release of l does anything: by the second, the request may have
+// been restarted and have another.
+func (e *Engine) release(l *Live, r chat.Request) {
 	e.mu.Lock()
-	l := e.lives[r.ID]
-	delete(e.lives, r.ID)
-	e.mu.Unlock()
-	if l != nil {
-		l.update(r, true)
+	if l == nil || e.lives[r.ID] != l || l.attempt() > r.Attempt {
+		e.mu.Unlock()
+		return
 	}
+	delete(e.lives, r.ID)
+	e.sched.remove(r)
+	restarted := l.restarted
+	e.mu.Unlock()
+	l.update(r, true)
 	e.publish(r)
-	if l != nil && l.restarted != nil {
-		e.track(*l.restarted)
+	if restarted != nil {
+		e.track(*restarted)
 	}
 }
 

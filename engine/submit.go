@@ -45,8 +45,7 @@ type Result struct {
 //
 // The caller reports what it answered with Answered.
 func (e *Engine) Submit(ctx context.Context, a Ask) (Result, error) {
-	// Twice at most: the second look finds what made the acceptance collide.
-	for range 3 {
+	for collisions := 0; collisions < 3; {
 		r, err := e.db.Find(ctx, a.Key)
 		switch {
 		case err == nil:
@@ -59,8 +58,21 @@ func (e *Engine) Submit(ctx context.Context, a Ask) (Result, error) {
 		if p := e.admit(a); p != nil {
 			return Result{}, e.refuse(p)
 		}
+		other, p := e.reserve(a.Key)
+		if p != nil {
+			return Result{}, e.refuse(p)
+		}
+		if other != nil {
+			select {
+			case <-other: // look again: what it stored, or whether it is our turn
+				continue
+			case <-ctx.Done():
+				return Result{}, ctx.Err()
+			}
+		}
 		r, err = e.accept(ctx, a)
 		if errors.Is(err, db.ErrExists) {
+			collisions++
 			continue
 		}
 		if err != nil {
@@ -111,8 +123,8 @@ func (e *Engine) repeat(ctx context.Context, r chat.Request, a Ask) (Result, err
 
 func actor(r chat.Request) string { return fmt.Sprintf("user:%d", r.Key.UserID) }
 
-// adopt tracks a stored request that waits and that nobody has in care: its
-// acceptance was reported as open and is stored all the same.
+// adopt tracks a stored request that waits and that nobody has in care: the write
+// that made it wait was reported as open and is stored all the same.
 func (e *Engine) adopt(r chat.Request) {
 	if r.State == chat.StatePending && !e.Draining() {
 		e.track(r)
@@ -137,11 +149,10 @@ func (e *Engine) admit(a Ask) *chat.Problem {
 	return nil
 }
 
-// accept stores a new intent and lets it wait for its turn.
+// accept stores a new intent, whose place is reserved, and lets it wait for its
+// turn.
 func (e *Engine) accept(ctx context.Context, a Ask) (chat.Request, error) {
-	if p := e.reserve(a.Key); p != nil {
-		return chat.Request{}, e.refuse(p)
-	}
+	defer e.unreserve(a.Key)
 	parent, ok := int64(0), true
 	if a.Kind != chat.KindMessage {
 		parent, ok = chat.ParseMessageID(a.Key.SessionID, a.ParentID)
@@ -157,9 +168,6 @@ func (e *Engine) accept(ctx context.Context, a Ask) (chat.Request, error) {
 		})
 		r.Key = a.Key
 	}
-	e.mu.Lock()
-	e.sched.reserved--
-	e.mu.Unlock()
 	if err == nil {
 		e.track(r)
 		e.publish(r)
@@ -208,26 +216,40 @@ func (e *Engine) price(name string) (chat.Price, bool) {
 	return m.Price, true
 }
 
-// reserve makes sure that a new intent has a place to wait: after dedupe, so that
-// a repeat is never refused for lack of room.
-func (e *Engine) reserve(k chat.Key) *chat.Problem {
+// reserve makes sure that a new intent has a place to wait, and that only one
+// arrival of it is being accepted: a repeat is never refused for lack of room, nor
+// counted against its user, not even one that comes while the first is being
+// stored. It returns what closes when that one is decided, a problem, or neither:
+// then the caller accepts, which gives the place back.
+func (e *Engine) reserve(k chat.Key) (other <-chan struct{}, _ *chat.Problem) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if first := e.accepting[k]; first != nil {
+		return first, nil
+	}
 	switch {
 	case e.draining:
-		return later(problem(503, "shutting_down", chat.RetrySameID, k.RequestID, "The server is stopping. Ask again with the same id."))
-	case e.sched.waiting+e.sched.reserved >= e.o.Queue:
-		return later(problem(503, "overloaded", chat.RetrySameID, k.RequestID,
+		return nil, later(problem(503, "shutting_down", chat.RetrySameID, k.RequestID, "The server is stopping. Ask again with the same id."))
+	case e.sched.waiting+len(e.accepting) >= e.o.Queue:
+		return nil, later(problem(503, "overloaded", chat.RetrySameID, k.RequestID,
 			"limits.queue: %d questions are waiting already. Nothing was stored; ask again with the same id.", e.o.Queue))
 	case !e.allowed(k.UserID):
 		p := problem(429, "rate_limited", chat.RetrySameID, k.RequestID,
 			"limits.per_user_per_minute: more than %d new questions in a minute. Nothing was stored; ask again with the same id.", e.o.PerUserPerMinute)
 		p.RetryAfter = time.Duration(float64(time.Minute) / float64(e.o.PerUserPerMinute)).Round(time.Second)
 		p.RetryAfter = max(p.RetryAfter, time.Second)
-		return p
+		return nil, p
 	}
-	e.sched.reserved++
-	return nil
+	e.accepting[k] = make(chan struct{})
+	return nil, nil
+}
+
+// unreserve gives the place back, and tells whoever waits for it.
+func (e *Engine) unreserve(k chat.Key) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	close(e.accepting[k])
+	delete(e.accepting, k)
 }
 
 // allowed takes one new intent from a user's allowance. e.mu is held.
@@ -261,6 +283,7 @@ func (e *Engine) restart(ctx context.Context, r chat.Request, s db.Restart) (Res
 		if err != nil {
 			return Result{}, e.storageProblem(r.Key.RequestID, err)
 		}
+		e.adopt(n)
 		return Result{Request: n, Decision: joinedOrReplayed(n)}, nil
 	}
 	return Result{}, e.storageProblem(r.Key.RequestID, err)
@@ -281,6 +304,7 @@ func (e *Engine) Retry(ctx context.Context, k chat.Key, attempt int64, model str
 		return Result{}, err
 	}
 	if r.State != chat.StateFailed || r.Attempt != attempt {
+		e.adopt(r)
 		return Result{Request: r, Decision: joinedOrReplayed(r)}, nil
 	}
 	s := db.Restart{Reason: "explicit", Actor: actor(r), Model: model}
@@ -325,14 +349,12 @@ func (e *Engine) stop(ctx context.Context, r chat.Request, attempt int64) (chat.
 		return r, nil
 	}
 	if r.State == chat.StatePending {
+		l := e.Live(r.ID) // before the write: after it, another may have restarted the request
 		n, err := e.db.FailWaiting(ctx, r, actor(r), stoppedFailure(chat.OutcomeNone))
 		if err != nil {
 			return r, err
 		}
-		e.mu.Lock()
-		e.sched.remove(n)
-		e.mu.Unlock()
-		e.release(n)
+		e.release(l, n)
 		return n, nil
 	}
 	if err := e.db.RequestStop(ctx, r); err != nil {
@@ -355,25 +377,21 @@ func stoppedFailure(o chat.Outcome) chat.Failure {
 	return chat.Failure{Code: "stopped", Outcome: o, Retry: chat.RetryExplicit, Detail: "A person stopped it before there was text."}
 }
 
-// DeleteConversation deletes a conversation and stops its runs.
+// DeleteConversation deletes a conversation and stops its runs. Doing it twice is
+// no error and stops what is left.
 func (e *Engine) DeleteConversation(ctx context.Context, user int64, session string) error {
-	running, err := e.db.DeleteConversation(context.WithoutCancel(ctx), user, session)
+	stopped, err := e.db.DeleteConversation(context.WithoutCancel(ctx), user, session)
 	if err != nil {
 		return err
 	}
 	e.hub.publish(user, Event{Type: "conversation", SessionID: session})
-	for _, r := range running {
-		for {
-			_, err := e.stop(context.WithoutCancel(ctx), r, 0)
-			if errors.Is(err, db.ErrFenced) {
-				if r, err = e.db.Load(ctx, r.ID); err == nil {
-					continue
-				}
-			}
-			if err != nil {
-				return err
-			}
-			break
+	for _, r := range stopped {
+		switch l := e.Live(r.ID); {
+		case l == nil:
+		case r.State == chat.StateGenerating:
+			l.stop(r.Attempt, errStopped)
+		default:
+			e.release(l, r)
 		}
 	}
 	return nil

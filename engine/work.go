@@ -19,7 +19,11 @@ func (e *Engine) work(j *job) {
 	again := e.attempt(j)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.sched.done(j, again)
+	var next *job
+	if again {
+		next = e.newJob(j.r, j.live)
+	}
+	e.sched.done(j, next)
 }
 
 // attempt claims the job, calls the model and makes the outcome durable. It
@@ -41,10 +45,13 @@ func (e *Engine) attempt(j *job) (again bool) {
 	prompt, err := e.prompt(ctx, r, turns)
 	var a llm.Answer
 	w := &worker{e: e, j: j, cancel: cancel}
-	if err == nil {
-		a, err = w.call(call, prompt)
-	} else {
+	switch {
+	case err != nil:
 		err = &llm.Error{Outcome: chat.OutcomeNone, Code: "internal", Err: err}
+	case call.Err() != nil:
+		err = &llm.Error{Outcome: chat.OutcomeNone, Code: "interrupted", Err: context.Cause(call)} // before it was dispatched
+	default:
+		a, err = w.call(call, prompt)
 	}
 	if e.o.Stall != nil {
 		e.o.Stall(r)
@@ -58,14 +65,34 @@ func (e *Engine) claim(ctx context.Context, j *job) (chat.Request, []int64, erro
 	if err == nil || !errors.Is(err, db.ErrOutcomeOpen) {
 		return r, turns, err
 	}
-	// Nobody was called yet, so there is time to ask the file what it has.
+	// Nobody was called yet, so there is time to ask the file what it has, until it
+	// says: a claim that is stored and that nobody knows of would hold its request.
 	e.log.Error("outcome of a claim is open", "request_id", j.r.Key.RequestID, "error", err)
-	now, lerr := e.db.Load(ctx, j.r.ID)
-	if lerr == nil && now.State == chat.StateGenerating && now.Owner == e.life && now.Attempt == j.r.Attempt+1 {
-		turns, lerr = e.db.FrozenContext(ctx, now.ID)
-		return now, turns, lerr
+	for n := 0; ; n++ {
+		now, lerr := e.db.Load(ctx, j.r.ID)
+		if lerr == nil && (now.State != chat.StateGenerating || now.Owner != e.life || now.Attempt != j.r.Attempt+1) {
+			return r, nil, err
+		}
+		if lerr == nil {
+			if turns, lerr = e.db.FrozenContext(ctx, now.ID); lerr == nil {
+				return now, turns, nil
+			}
+		}
+		if !e.pause(n) {
+			return r, nil, err
+		}
 	}
-	return r, nil, err
+}
+
+// pause waits before the next try of something that must succeed; false when the
+// process is stopping.
+func (e *Engine) pause(n int) bool {
+	select {
+	case <-time.After(backoff(min(n, 5), 100*time.Millisecond, 3*time.Second)):
+		return true
+	case <-e.base.Done():
+		return false
+	}
 }
 
 // notClaimed says what happens to a job whose claim failed.
@@ -78,10 +105,11 @@ func (e *Engine) notClaimed(ctx context.Context, j *job, err error) (again bool)
 				return true
 			}
 			if !now.State.Live() {
-				e.release(now)
+				e.release(j.live, now)
 				return false
 			}
 		}
+		// Another job runs it, or the reaper finds it in nobody's care.
 		e.log.Error("a claim was fenced by nobody we know", "request_id", j.r.Key.RequestID)
 		return false
 	}
@@ -100,7 +128,7 @@ func (e *Engine) modelGone(ctx context.Context, j *job) (again bool) {
 	if err != nil {
 		return e.notClaimed(ctx, j, err)
 	}
-	e.release(r)
+	e.release(j.live, r)
 	return false
 }
 
@@ -129,9 +157,10 @@ type worker struct {
 	e      *Engine
 	j      *job
 	cancel context.CancelCauseFunc
-	stored int // bytes of text in partials
-	thunk  int // bytes of reasoning in partials
-	pieces bool
+	stored int  // bytes of text in partials
+	thunk  int  // bytes of reasoning in partials
+	pieces bool // there is something in partials, or may be
+	unsure bool // a write of partials was reported as open: the file knows how much it has
 }
 
 type outcome struct {
@@ -148,6 +177,7 @@ const abandonAfter = time.Second
 func (w *worker) call(ctx context.Context, c llm.Call) (llm.Answer, error) {
 	e, l := w.e, w.j.live
 	attempt := c.Attempt
+	defer l.seal(attempt)
 	ended := make(chan outcome, 1)
 	go func() {
 		defer func() {
@@ -202,11 +232,15 @@ func (w *worker) heartbeat() {
 
 // flush stores the text that came since the last time.
 func (w *worker) flush() {
+	if !w.sure() {
+		return
+	}
 	p := w.tail()
 	if p.Text == "" && p.Reasoning == "" {
 		return
 	}
-	switch err := w.e.db.AppendPartial(context.Background(), w.j.r, p); {
+	err := w.e.db.AppendPartial(context.Background(), w.j.r, p)
+	switch {
 	case err == nil:
 		w.stored += len(p.Text)
 		w.thunk += len(p.Reasoning)
@@ -214,8 +248,25 @@ func (w *worker) flush() {
 	case errors.Is(err, db.ErrFenced):
 		w.cancel(errFenced)
 	default:
+		w.unsure = errors.Is(err, db.ErrOutcomeOpen)
+		w.pieces = w.pieces || w.unsure
 		w.e.log.Warn("partial text", "request_id", w.j.r.Key.RequestID, "error", err)
 	}
+}
+
+// sure finds out how much text is stored, when a write of it was reported as
+// open: a piece must not be stored twice. It reports whether that is known.
+func (w *worker) sure() bool {
+	if !w.unsure {
+		return true
+	}
+	p, err := w.e.db.PartialText(context.Background(), w.j.r.ID, w.j.r.Attempt)
+	if err != nil {
+		w.e.log.Warn("read partial text", "request_id", w.j.r.Key.RequestID, "error", err)
+		return false
+	}
+	w.stored, w.thunk, w.unsure = len(p.Text), len(p.Reasoning), false
+	return true
 }
 
 // tail is the text that is not stored yet.
@@ -255,7 +306,7 @@ func (w *worker) settle(ctx context.Context, c llm.Call, a llm.Answer, err, caus
 	case errors.Is(cause, errFenced):
 		return false // somebody else decided; we write nothing
 	case errors.Is(cause, errStopped):
-		return w.stopped(ctx, c)
+		return w.stopped(ctx, c, outcomeOf(err))
 	case errors.Is(cause, errShutdown):
 		w.flush() // the next life decides, with the text so far
 		w.e.log.Info("left to recovery", "request_id", w.j.r.Key.RequestID, "attempt", w.j.r.Attempt)
@@ -267,25 +318,62 @@ func (w *worker) settle(ctx context.Context, c llm.Call, a llm.Answer, err, caus
 		err = &llm.Error{Outcome: chat.OutcomeUnknown, Code: "idle_timeout",
 			Detail: fmt.Sprintf("Nothing more came within idle_timeout (%s).", w.j.model.IdleTimeout), Err: err}
 	}
-	var le *llm.Error
-	if !errors.As(err, &le) {
-		le = &llm.Error{Outcome: chat.OutcomeUnknown, Code: "line_lost", Err: err}
-	}
+	le := classified(err)
 	w.e.log.Warn("attempt failed", "request_id", w.j.r.Key.RequestID, "attempt", w.j.r.Attempt,
 		"outcome", le.Outcome, "code", le.Code, "status", le.Status, "error", le.Err)
 	return w.failed(ctx, c, le)
 }
 
+// classified returns err as an *llm.Error with an outcome there is: whatever a
+// client leaves open, nobody knows.
+func classified(err error) *llm.Error {
+	var le *llm.Error
+	if !errors.As(err, &le) {
+		return &llm.Error{Outcome: chat.OutcomeUnknown, Code: "line_lost", Err: err}
+	}
+	switch le.Outcome {
+	case chat.OutcomeNone, chat.OutcomeDefinite, chat.OutcomeUnknown:
+		return le
+	}
+	c := *le
+	c.Outcome = chat.OutcomeUnknown
+	return &c
+}
+
+func outcomeOf(err error) chat.Outcome { return classified(err).Outcome }
+
 // answer stores the one answer. A database that is full or locked keeps the
 // answer in memory until it can be written: the model is not called again.
 func (w *worker) answer(ctx context.Context, a db.Answer) (again bool) {
 	a.Actor, a.HasPartials, a.FirstTokenAt = "worker:"+w.e.life, w.pieces, w.tail().FirstTokenAt
-	w.persist(ctx, func() (r chat.Request, err error) { return w.e.db.Finish(ctx, w.j.r, a) })
+	_, err := w.persist(ctx, func() (chat.Request, error) { return w.e.db.Finish(ctx, w.j.r, a) })
+	if err == nil {
+		return false
+	}
+	// The database will never take this answer. A person decides; asking the model
+	// again would cost again and end the same way.
+	w.e.log.Error("an answer cannot be stored", "request_id", w.j.r.Key.RequestID, "error", err)
+	end := w.end(chat.OutcomeUnknown, "internal", a.Usage, true)
+	_, err = w.persist(ctx, func() (chat.Request, error) {
+		return w.e.db.Fail(ctx, w.j.r, end, chat.Failure{
+			Code: "internal", Outcome: chat.OutcomeUnknown, Retry: chat.RetryExplicit, Detail: "The answer could not be stored.",
+		})
+	})
+	w.unstored(err)
 	return false
 }
 
-// stopped ends a call that a person stopped: what came is the answer.
-func (w *worker) stopped(ctx context.Context, c llm.Call) (again bool) {
+// unstored logs that an end cannot be stored: the reaper finds the request in
+// nobody's care.
+func (w *worker) unstored(err error) {
+	if err != nil {
+		w.e.log.Error("an end cannot be stored", "request_id", w.j.r.Key.RequestID, "attempt", w.j.r.Attempt, "error", err)
+	}
+}
+
+// stopped ends a call that a person stopped: what came is the answer. o is what is
+// known of the call.
+func (w *worker) stopped(ctx context.Context, c llm.Call, o chat.Outcome) (again bool) {
 	text, reasoning := w.text()
 	u := estimate(c, text, reasoning)
 	if text != "" {
@@ -294,9 +382,9 @@ func (w *worker) stopped(ctx context.Context, c llm.Call) (again bool) {
 			Outcome: chat.OutcomeStopped, Reason: "stopped",
 		})
 	}
-	w.persist(ctx, func() (chat.Request, error) {
-		return w.e.db.Fail(ctx, w.j.r, w.end(chat.OutcomeStopped, "stopped", u, true), stoppedFailure(chat.OutcomeUnknown))
-	})
+	end := w.end(chat.OutcomeStopped, "stopped", u, o == chat.OutcomeUnknown)
+	_, err := w.persist(ctx, func() (chat.Request, error) { return w.e.db.Fail(ctx, w.j.r, end, stoppedFailure(o)) })
+	w.unstored(err)
 	return false
 }
 
@@ -309,6 +397,8 @@ func (w *worker) text() (text, reasoning string) {
 }
 
 func (w *worker) end(o chat.Outcome, code string, u chat.Usage, waste bool) db.End {
+	for n := 0; !w.sure() && w.e.pause(n); n++ {
+	}
 	t := w.tail()
 	return db.End{Outcome: o, Code: code, Usage: u, Waste: waste, FirstTokenAt: t.FirstTokenAt, Tail: t, Actor: "worker:" + w.e.life}
 }
@@ -318,47 +408,48 @@ func (w *worker) failed(ctx context.Context, c llm.Call, le *llm.Error) (again b
 	text, reasoning := w.text()
 	v := verdict(w.j.r, w.j.model.Model, le, text != "" || reasoning != "")
 	end := w.end(le.Outcome, le.Code, estimate(c, text, reasoning), v.waste)
-	if !v.retry {
-		w.persist(ctx, func() (chat.Request, error) { return w.e.db.Fail(ctx, w.j.r, end, v.failure) })
-		return false
-	}
-	return w.persist(ctx, func() (chat.Request, error) {
+	again, err := w.persist(ctx, func() (chat.Request, error) {
+		if !v.retry {
+			return w.e.db.Fail(ctx, w.j.r, end, v.failure)
+		}
 		return w.e.db.Requeue(ctx, w.j.r, end, time.Now().Add(v.wait), v.reason, v.refused, w.j.r.Crashes)
 	})
+	if errors.Is(err, db.ErrStopRequested) {
+		return w.stopped(ctx, c, le.Outcome)
+	}
+	w.unstored(err)
+	return again
 }
 
 // persist repeats a write until it is stored or somebody else has decided, and
 // tells whoever waits how the request stands. It reports whether the request is
-// pending.
-func (w *worker) persist(ctx context.Context, write func() (chat.Request, error)) (pending bool) {
+// pending; an error says that the write will never be stored as it is.
+func (w *worker) persist(ctx context.Context, write func() (chat.Request, error)) (pending bool, err error) {
 	for n := 0; ; n++ {
 		r, err := write()
 		if err == nil {
 			w.e.trouble.Store(nil)
-			return w.tell(r)
+			return w.tell(r), nil
 		}
 		if errors.Is(err, db.ErrFenced) {
+			w.e.trouble.Store(nil) // it can be written
 			// Perhaps our own write, whose commit was reported as open.
 			now, lerr := w.e.db.Load(ctx, w.j.r.ID)
 			if lerr == nil && n > 0 && now.Attempt == w.j.r.Attempt && now.State != chat.StateGenerating {
-				w.e.trouble.Store(nil)
-				return w.tell(now)
+				return w.tell(now), nil
 			}
 			w.e.log.Warn("fenced", "request_id", w.j.r.Key.RequestID, "attempt", w.j.r.Attempt)
-			return false
+			return false, nil
 		}
 		if !errors.Is(err, db.ErrOutcomeOpen) && !db.IsRetryable(err) {
-			w.e.log.Error("an outcome cannot be stored: left to recovery", "request_id", w.j.r.Key.RequestID, "error", err)
-			return false
+			return false, err
 		}
 		trouble := "the database cannot be written: " + err.Error()
 		w.e.trouble.Store(&trouble)
 		w.e.log.Error("an outcome is not stored yet", "request_id", w.j.r.Key.RequestID, "try", n+1, "error", err)
 		w.j.live.beat() // the answer is here: nobody may take it over
-		select {
-		case <-time.After(backoff(min(n, 5), 100*time.Millisecond, 3*time.Second)):
-		case <-w.e.base.Done():
-			return false
+		if !w.e.pause(n) {
+			return false, nil
 		}
 	}
 }
@@ -371,7 +462,7 @@ func (w *worker) tell(r chat.Request) (pending bool) {
 		w.e.publish(r)
 		return true
 	}
-	w.e.release(r)
+	w.e.release(w.j.live, r)
 	return false
 }
 
