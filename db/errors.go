@@ -56,11 +56,13 @@ func IsRetryable(err error) bool {
 // isFatal reports whether err says that the file can no longer be trusted from
 // this process: the kernel may have dropped what a failed fsync did not write.
 func isFatal(err error) bool {
-	switch code(err) & 0xff {
-	case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		return true
-	}
-	return false
+	return code(err)&0xff == sqlite3.SQLITE_IOERR || isDamaged(err)
+}
+
+// isDamaged reports whether err says that the file's structure is broken.
+func isDamaged(err error) bool {
+	c := code(err) & 0xff
+	return c == sqlite3.SQLITE_CORRUPT || c == sqlite3.SQLITE_NOTADB
 }
 
 // A panicError carries the panic of one caller of the write queue back to it.

@@ -10,6 +10,7 @@ import (
 	"go/token"
 	"go/types"
 	"maps"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -101,7 +102,7 @@ func newFile(t *testing.T) *sql.Conn {
 // "&_pragma=foreign_keys(1)".
 func raw(t testing.TB, path, pragmas string) *sql.Conn {
 	t.Helper()
-	pool, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)"+pragmas)
+	pool, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?_pragma=busy_timeout(5000)"+pragmas)
 	if err != nil {
 		t.Fatal(err)
 	}
