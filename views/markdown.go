@@ -3,7 +3,6 @@ package views
 import (
 	"bytes"
 	"regexp"
-	"slices"
 
 	"github.com/microcosm-cc/bluemonday"
 	"github.com/yuin/goldmark"
@@ -25,8 +24,8 @@ import (
 var (
 	markdown = goldmark.New(
 		goldmark.WithParser(parser.NewParser(
-			parser.WithBlockParsers(without(parser.DefaultBlockParsers(), parser.NewHTMLBlockParser())...),
-			parser.WithInlineParsers(without(parser.DefaultInlineParsers(), parser.NewRawHTMLParser())...),
+			parser.WithBlockParsers(blockParsers()...),
+			parser.WithInlineParsers(inlineParsers()...),
 			parser.WithParagraphTransformers(parser.DefaultParagraphTransformers()...),
 		)),
 		goldmark.WithExtensions(
@@ -277,12 +276,71 @@ func renderTask(w util.BufWriter, _ []byte, n ast.Node, entering bool) (ast.Walk
 	return ast.WalkContinue, nil
 }
 
-// without returns list without the parser p.
-func without(list []util.PrioritizedValue, p any) []util.PrioritizedValue {
-	n := len(list)
-	list = slices.DeleteFunc(list, func(v util.PrioritizedValue) bool { return v.Value == p })
-	if len(list) != n-1 {
-		panic("goldmark no longer has the parser to be left out")
+// What goldmark does in the square of its input, a model could be made to write:
+// lists in lists in lists, and links that never end. Both stop at a number that
+// no honest text reaches; what is beyond is text.
+const (
+	maxDepth = 64   // lists and quotes inside each other
+	maxLinks = 1000 // in one text
+)
+
+func blockParsers() (list []util.PrioritizedValue) {
+	for _, v := range parser.DefaultBlockParsers() {
+		switch v.Value {
+		case parser.NewHTMLBlockParser():
+			continue
+		case parser.NewListParser(), parser.NewBlockquoteParser():
+			v.Value = shallow{v.Value.(parser.BlockParser)}
+		}
+		list = append(list, v)
 	}
 	return list
+}
+
+func inlineParsers() (list []util.PrioritizedValue) {
+	for _, v := range parser.DefaultInlineParsers() {
+		switch v.Value {
+		case parser.NewRawHTMLParser():
+			continue
+		case parser.NewLinkParser():
+			v.Value = counted{v.Value.(linkParser)}
+		}
+		list = append(list, v)
+	}
+	return list
+}
+
+// shallow opens no block that lies too deep.
+type shallow struct{ parser.BlockParser }
+
+func (p shallow) Open(parent ast.Node, r text.Reader, pc parser.Context) (ast.Node, parser.State) {
+	depth := 0
+	for n := parent; n != nil; n = n.Parent() {
+		depth++
+	}
+	if depth > 2*maxDepth { // a list and its item are two
+		return nil, parser.NoChildren
+	}
+	return p.BlockParser.Open(parent, r, pc)
+}
+
+type linkParser interface {
+	parser.InlineParser
+	parser.CloseBlocker
+}
+
+// counted closes no more links than there may be.
+type counted struct{ linkParser }
+
+var linkCount = parser.NewContextKey()
+
+func (p counted) Parse(parent ast.Node, r text.Reader, pc parser.Context) ast.Node {
+	if r.Peek() == ']' {
+		n, _ := pc.Get(linkCount).(int)
+		if n == maxLinks {
+			return nil
+		}
+		pc.Set(linkCount, n+1)
+	}
+	return p.linkParser.Parse(parent, r, pc)
 }

@@ -235,3 +235,22 @@ var hostile = []string{
 	"| <script> |\n|---|\n| <img onerror=x> |", `<math><mtext><table><mglyph><style><!--</style><img title="--><img src=1 onerror=alert(1)>">`,
 	"[![a](javascript:b)](javascript:c)", "\x00<script>", "[x]( javascript:alert(1))",
 }
+
+// Beyond these numbers goldmark works in the square of its input.
+func TestNestingAndLinksHaveAnEnd(t *testing.T) {
+	for _, test := range []struct {
+		name, in, element string
+		most              int
+	}{
+		{"quotes", strings.Repeat("> ", 5000) + "a", "<blockquote>", 2*maxDepth + 2},
+		{"lists", strings.Repeat("- ", 5000) + "a", "<ul>", 2*maxDepth + 2},
+		{"links", strings.Repeat("[a](https://b.example) ", 2*maxLinks), "<a ", maxLinks},
+		{"images", strings.Repeat("![a](https://b.example) ", 2*maxLinks), "<a ", maxLinks},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if n := strings.Count(Markdown(test.in), test.element); n > test.most || n < test.most/3 {
+				t.Errorf("%d times %s, want at most %d", n, test.element, test.most)
+			}
+		})
+	}
+}
