@@ -53,7 +53,10 @@ type DB struct {
 	written chan struct{} // closed when writeLoop has ended
 	closing sync.RWMutex  // held for reading while sending to queue
 	closed  bool          // under closing
-	fatal   func(error)
+
+	closeOnce sync.Once
+	closeErr  error // under closeOnce
+	fatal     func(error)
 
 	crowded atomic.Bool // the write loop's last commit had several callers
 
@@ -285,8 +288,13 @@ func (d *DB) Ping(ctx context.Context) error {
 }
 
 // Close waits for the write queue to empty, checkpoints the WAL and gives up the
-// serving lock.
+// serving lock. Closing again returns what the first time did.
 func (d *DB) Close() error {
+	d.closeOnce.Do(func() { d.closeErr = d.close() })
+	return d.closeErr
+}
+
+func (d *DB) close() error {
 	d.closing.Lock()
 	if !d.closed {
 		d.closed = true
