@@ -59,3 +59,14 @@ func Code(err error) int { return code(err) }
 
 // MaxBatch is how many callers share one commit at the most.
 const MaxBatch = maxBatch
+
+// Enqueue puts a caller into the write queue, behind those already there, and
+// returns what waits for its turn and its error.
+func Enqueue(ctx context.Context, d *DB, fn func(*Tx) error) (wait func() error) {
+	o := &op{ctx: ctx, fn: fn, done: make(chan struct{})}
+	d.queue <- o
+	return func() error {
+		<-o.done
+		return o.err
+	}
+}
