@@ -40,10 +40,9 @@ class Chat {
     setClock(Number(serverTime));
     this.session = session;
     this.fresh = fresh !== undefined; // nothing of this conversation was accepted yet
-    if (this.fresh) this.#adoptFresh();
-
     this.log = new Log($('#log'));
     this.follow = new Follow($('#latest'));
+    this.drafts = new Drafts(localStorage);
     this.outbox = new Outbox({
       storage: localStorage,
       account,
@@ -51,7 +50,7 @@ class Chat {
       report: (report) => this.#reported(report),
       watched: (entry) => entry.sessionId === this.session && this.log.find('user', entry.requestId) !== null,
     });
-    this.drafts = new Drafts(localStorage);
+    if (this.fresh) this.#adoptFresh();
     this.composer = new Composer({
       form: $('#composer'),
       drafts: this.drafts,
@@ -72,7 +71,8 @@ class Chat {
   // A reload of a new chat, or a way around by the login page, must find the draft
   // and the unsent message again: the tab remembers the id of its new chat.
   #adoptFresh() {
-    this.session = sessionStorage.getItem('semel.fresh') ?? this.session;
+    const earlier = sessionStorage.getItem('semel.fresh');
+    if (earlier && (this.drafts.get(earlier) || this.outbox.list().some((e) => e.sessionId === earlier))) this.session = earlier;
     sessionStorage.setItem('semel.fresh', this.session);
     document.body.dataset.session = this.session;
     $('#composer').action = `/c/${this.session}`;
@@ -84,13 +84,19 @@ class Chat {
       if (entry.sessionId !== this.session) continue;
       const question = this.log.find('user', entry.requestId);
       if (!question) {
-        this.log.mark(this.log.question(entry.requestId, entry.body.content), entry.state === 'kept' ? 'kept' : 'sending');
+        this.outbox.doubt(entry.requestId); // whatever an earlier page heard, the server does not show it
+        this.#showUnheard(entry);
       } else if (this.#live(question)) {
         this.outbox.received(entry.requestId);
       } else {
         this.outbox.settle(entry.requestId);
       }
     }
+  }
+
+  /** @param {import('./outbox.js').Entry} entry */
+  #showUnheard(entry) {
+    this.log.mark(this.log.question(entry.requestId, entry.body.content), entry.state === 'kept' ? 'kept' : 'sending');
   }
 
   #listen() {
@@ -113,7 +119,7 @@ class Chat {
   #seen() {
     if (document.hidden) return this.#leave();
     this.#join();
-    this.refresh();
+    if (!this.fresh) this.refresh();
   }
 
   #leave() {
@@ -168,8 +174,10 @@ class Chat {
     const { requestId } = entry;
     if (kind === 'refused') return this.#refused(entry, problem);
     if (kind === 'elsewhere') {
-      if (ended || entry.state === 'received') this.refresh();
+      if (entry.state === 'received') this.#accepted(entry);
+      else if (ended) this.log.remove(requestId); // refused; that tab gave the text back
       else this.log.question(requestId, entry.body.content);
+      if (entry.state === 'received' || ended) this.refresh();
       return;
     }
     const question = this.log.question(requestId, entry.body.content);
@@ -208,13 +216,17 @@ class Chat {
   /** @param {import('./outbox.js').Entry} entry */
   #accepted(entry) {
     if (!this.fresh) return;
+    this.#settleDown();
+    this.#title(entry.body.content.trim().split('\n')[0].slice(0, 60));
+    this.#listTitle();
+  }
+
+  #settleDown() {
     this.fresh = false;
     delete document.body.dataset.fresh;
     sessionStorage.removeItem('semel.fresh');
     history.replaceState(null, '', `/c/${this.session}`);
     for (const field of document.querySelectorAll('input[name=to]')) /** @type {HTMLInputElement} */ (field).value = location.pathname;
-    this.#title(entry.body.content.trim().split('\n')[0].slice(0, 60));
-    this.#listTitle();
   }
 
   /** @param {string} title */
@@ -396,7 +408,7 @@ class Chat {
 
   /** Takes over the page as the server renders it now. */
   refresh() {
-    if (this.fresh || document.hidden) return;
+    if (document.hidden) return;
     if (this.#refreshing) {
       this.#refreshAgain = true;
       return;
@@ -421,8 +433,10 @@ class Chat {
     // Another page (a portal, a login, another conversation) is not heard.
     if (fresh.body.dataset.session !== this.session) return;
     const log = fresh.querySelector('#log');
+    if (!log) return this.#notice(fresh.querySelector('h1')?.textContent ?? ''); // deleted meanwhile
+    if (this.fresh) this.#settleDown();
     const streaming = this.#stream?.requestId;
-    if (log) this.log.reconcile(log, (id) => id === streaming || (this.outbox.get(id)?.state ?? 'received') !== 'received');
+    this.log.reconcile(log, (id) => id === streaming || (this.outbox.get(id)?.state ?? 'received') !== 'received');
     const [list, title] = [fresh.querySelector('#conversations'), fresh.querySelector('#title')];
     if (list && list.innerHTML !== $('#conversations').innerHTML) $('#conversations').replaceWith(document.adoptNode(list));
     if (title) $('#title').textContent = title.textContent;

@@ -2,9 +2,10 @@
 // up lets go at once; coming back to the end takes hold again.
 
 const near = 24; // px from the end that still count as the end
+const afterReload = 200; // the same, for where the browser put the reader back
 
 export class Follow {
-  following = true;
+  following = false;
   #top = scrollY;
 
   /** @param {HTMLButtonElement} button leads back to the end */
@@ -14,6 +15,9 @@ export class Follow {
     addEventListener('scroll', () => this.#scrolled(), { passive: true });
     addEventListener('resize', () => this.#keepUp());
     button.addEventListener('click', () => this.jump());
+    const [navigation] = performance.getEntriesByType('navigation');
+    if (/** @type {PerformanceNavigationTiming} */ (navigation)?.type === 'navigate') this.following = true;
+    else addEventListener('load', () => setTimeout(() => (this.following ||= this.#distance() <= afterReload)));
     new ResizeObserver(() => this.#keepUp()).observe(document.body);
   }
 
@@ -50,6 +54,10 @@ export class Follow {
   }
 
   #atEnd() {
-    return document.documentElement.scrollHeight - innerHeight - scrollY <= near;
+    return this.#distance() <= near;
+  }
+
+  #distance() {
+    return document.documentElement.scrollHeight - innerHeight - scrollY;
   }
 }

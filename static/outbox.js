@@ -33,7 +33,7 @@
  * @typedef {object} Report
  * @property {Entry} entry
  * @property {'trying' | 'kept' | 'elsewhere' | 'record' | 'failed' | 'refused'} kind
- *   elsewhere: another tab changed or ended it
+ *   elsewhere: another tab changed or ended it; the server has it where its state is received
  * @property {any} [record]
  * @property {any} [problem]
  * @property {boolean} [ended]
@@ -179,19 +179,25 @@ export class Outbox {
   }
 
   /**
-   * Ends an entry of which the page heard by other means: its stream, or the page
-   * itself.
+   * Ends an entry that the server has. Other tabs learn that from the state it
+   * ends in: they may know neither of its answer nor of its conversation.
    * @param {string} requestId
    */
   settle(requestId) {
-    this.storage.removeItem(prefix + requestId);
-    this.#tick();
+    this.received(requestId);
+    this.#end(requestId);
   }
 
   /** Notes that the server has a request: it is in the page. @param {string} requestId */
   received(requestId) {
     const entry = this.get(requestId);
     if (entry && entry.state !== 'received') this.#save({ ...entry, state: 'received', nextAt: this.now() });
+  }
+
+  /** Takes back what was noted of an entry: it is sent again. @param {string} requestId */
+  doubt(requestId) {
+    const entry = this.get(requestId);
+    if (entry?.state === 'received') this.#save({ ...entry, state: 'sending', nextAt: this.now() });
   }
 
   /** Tries everything now: the page or the network came back. */
@@ -256,7 +262,7 @@ export class Outbox {
         return this.#keep(current, verdict, wait);
       case 'refused':
         this.report({ kind: 'refused', entry: current, problem: verdict.problem, ended: true }); // the text is safe in a draft
-        return this.settle(entry.requestId);
+        return this.#end(entry.requestId);
       case 'failed':
         this.settle(entry.requestId);
         return this.report({ ...verdict, kind: 'failed', entry: current, ended: true });
@@ -340,6 +346,12 @@ export class Outbox {
     }
     if (entry?.account !== this.account) return;
     this.report({ kind: 'elsewhere', entry, ended: event.newValue === null });
+    this.#tick();
+  }
+
+  /** @param {string} requestId */
+  #end(requestId) {
+    this.storage.removeItem(prefix + requestId);
     this.#tick();
   }
 

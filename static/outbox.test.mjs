@@ -291,3 +291,14 @@ test('a damaged or foreign value in the storage is left alone', async () => {
   await pass(60_000);
   assert.deepEqual([p.calls.length, p.storage.length, p.outbox.list()], [0, 3, []]);
 });
+
+test('what the server does not show is sent again', async () => {
+  const p = page({ replies: [reply(202, record(1, 'pending')), reply(200, record(1, 'committed'))], watched: () => true });
+  p.outbox.put(body(1));
+  await pass();
+  p.outbox.doubt('R0000001');
+  p.outbox.kick();
+  await pass();
+  assert.deepEqual(p.calls.map((c) => c.body), [body(1), body(1)]);
+  assert.equal(p.outbox.list().length, 0);
+});

@@ -181,8 +181,8 @@ func TestALongAnswerCostsItsLength(t *testing.T) {
 	for _, test := range []struct{ name, text string }{
 		{"many paragraphs", strings.Repeat("Some words in a paragraph of an answer.\n\n", 3000)},
 		{"one code fence", "```go\n" + strings.Repeat("\tfmt.Println(\"a line of code\")\n", 3000) + "```\n"},
-		{"one list", strings.Repeat("- an item of a list that goes on\n", 3000)},
-		{"one line", strings.Repeat("words without an end ", 6000)},
+		{"one list", strings.Repeat("- an item of a list that goes on\n", 600)},
+		{"one line", strings.Repeat("words without an end ", 2000)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var b BlockStream
