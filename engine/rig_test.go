@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -22,6 +23,23 @@ import (
 // Tests run in bubbles of fake time, with the real engine over a real file. A
 // bubble ends only when every goroutine in it has: each of these tests is also
 // the proof that the engine leaks none.
+
+// exec changes a database file behind its server's back.
+func exec(file, statements string) error {
+	c, err := sql.Open("sqlite", file)
+	if err != nil {
+		return err
+	}
+	_, err = c.Exec(statements)
+	return errors.Join(err, c.Close())
+}
+
+func execSQL(t *testing.T, file, statements string) {
+	t.Helper()
+	if err := exec(file, statements); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // A rig is an engine at work in a bubble.
 type rig struct {
@@ -55,6 +73,9 @@ func TestMain(m *testing.M) {
 		d, err := db.Open(db.Options{Path: filepath.Join(dir, "empty.db"), Schema: string(schema)})
 		if err == nil {
 			err = d.Close()
+		}
+		if err == nil {
+			err = exec(filepath.Join(dir, "empty.db"), `INSERT INTO users (id, name, created_at) VALUES (2, 'other', 1)`)
 		}
 		if err == nil {
 			empty, err = os.ReadFile(filepath.Join(dir, "empty.db"))
@@ -272,6 +293,15 @@ func (r *rig) calls(want int) {
 	r.t.Helper()
 	if got := r.model.Count(); got != want {
 		r.t.Fatalf("model calls: got %d, want %d", got, want)
+	}
+}
+
+// idle fails the test unless the engine holds nothing any more.
+func (r *rig) idle() {
+	r.t.Helper()
+	synctest.Wait()
+	if err := r.e.Idle(); err != nil {
+		r.t.Errorf("the engine still holds %v", err)
 	}
 }
 

@@ -60,6 +60,11 @@ func (e *Engine) Submit(ctx context.Context, a Ask) (Result, error) {
 		}
 		other, p := e.reserve(a.Key)
 		if p != nil {
+			// No room for a new intent; but is it one? Its acceptance may have ended
+			// since we looked.
+			if r, err = e.db.Find(ctx, a.Key); err == nil {
+				return e.repeat(ctx, r, a)
+			}
 			return Result{}, e.refuse(p)
 		}
 		if other != nil {
@@ -72,6 +77,7 @@ func (e *Engine) Submit(ctx context.Context, a Ask) (Result, error) {
 		}
 		r, err = e.accept(ctx, a)
 		if errors.Is(err, db.ErrExists) {
+			e.giveBack(a.Key.UserID)
 			collisions++
 			continue
 		}
@@ -264,6 +270,15 @@ func (e *Engine) allowed(user int64) bool {
 	}
 	l.used = time.Now()
 	return l.AllowN(l.used, 1)
+}
+
+// giveBack undoes allowed for an intent that was none.
+func (e *Engine) giveBack(user int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l := e.limiters[user]; l != nil {
+		l.AllowN(l.used, -1) // a limiter has no other way to take a token back
+	}
 }
 
 // restart moves a failed request back to pending. Of two callers that saw the
