@@ -286,6 +286,7 @@ class Chat {
       attempt: Number(running.dataset.attempt || 0),
       fetch: call,
       listener: {
+        joined: () => answer?.joined(),
         attempt: (attempt) => {
           running.dataset.attempt = String(attempt);
           if (!answer && !this.log.find('assistant', requestId)) return;
@@ -316,6 +317,7 @@ class Chat {
           this.#join();
         },
         failed: (problem) => {
+          answer?.cut();
           this.log.failed(running, problem);
           over();
           this.#announce(explain(problem));
