@@ -1,0 +1,275 @@
+package browsertest
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"semel/chat"
+	"semel/engine"
+	"semel/handlers"
+)
+
+// Rows A15, A17, B and C of the chat cases: an answer belongs to its request and
+// not to the page that watches it.
+
+// A15: a reload sent the question again.
+func TestReloadingFiveTimesAsksOnce(t *testing.T) {
+	r := newRig(t)
+	tb := newProfile(t).open(r.url + "/").allow(lostRequests)
+	id := tb.send("[[tokens 150]] [[rate 40]]")
+	for n := range 5 {
+		tb.grown(id, 60*(n+1))
+		tb.reload()
+	}
+	if w := r.model.of(id); !w[0].ended.IsZero() {
+		t.Fatal("the answer ended before the last reload: this was no test")
+	}
+	tb.marked(id, "answered")
+	r.check(1, tb)
+	tb.reads("? [[tokens 150]] [[rate 40]]", "! *")
+	if n := len(r.proxy.posts("/api/chat", "")); n != 1 {
+		t.Errorf("%d messages were sent, want 1", n)
+	}
+}
+
+// A17: the new answer grew inside a copy of the one before.
+func TestReloadBeforeTheFirstTokenKeepsTheTurnsApart(t *testing.T) {
+	r := newRig(t)
+	tb := newProfile(t).open("").watch().allow(lostRequests)
+	tb.visit(r.url + "/")
+	tb.marked(tb.send("[[echo alpha]]"), "answered")
+	id := tb.send("[[wait 1500]] [[tokens 40]] [[rate 60]] beta")
+	tb.marked(id, "answering")
+	tb.reload()
+	if w := r.model.of(id); w[0].emitted > 0 {
+		t.Fatal("the first token came before the reload: this was no test")
+	}
+	if first := js[seen](tb, `seen`).First; len(first) < 3 || strings.TrimSpace(first[1]) != "alpha" {
+		t.Errorf("the reloaded page began with %q", first)
+	}
+	tb.marked(id, "answered")
+	r.check(2, tb)
+	tb.reads("? [[echo alpha]]", "! alpha", "? [[wait 1500]] [[tokens 40]] [[rate 60]] beta", "! *")
+	if got := js[seen](tb, `seen`); got.Users != 2 || got.Answers != 2 {
+		t.Errorf("the page showed %d questions and %d answers at once, want 2 and 2", got.Users, got.Answers)
+	}
+}
+
+// B1: after a reload the text so far was missing until the end.
+func TestReloadShowsThePrefixAtOnceAndGoesOn(t *testing.T) {
+	r := newRig(t)
+	tb := newProfile(t).open("").watch().allow(lostRequests)
+	tb.visit(r.url + "/")
+	id := tb.send("[[tokens 600]] [[rate 150]]")
+	until(t, "half of the answer is written", func() bool { w := r.model.of(id); return len(w) == 1 && w[0].emitted > 1500 })
+	shown := tb.text(id)
+	before := time.Now()
+	tb.reload()
+	tb.grown(id, len([]rune(shown)))
+	t.Logf("%d characters were there again %s after the reload began", len([]rune(shown)), time.Since(before).Round(time.Millisecond))
+	if w := r.model.of(id); !w[0].ended.IsZero() {
+		t.Fatal("the answer ended before the reload was over: this was no test")
+	}
+	first := js[seen](tb, `seen`).First
+	if len(first) != 2 || len(first[1]) < len(shown)/3 {
+		t.Errorf("the reloaded page began with %d characters of the answer, want most of the %d shown before: they are stored every second",
+			len(strings.Join(first[1:], "")), len(shown))
+	}
+	tb.marked(id, "answered")
+	r.check(1, tb)
+	if got := js[seen](tb, `seen`); got.Shrank > 0 || got.Answers != 1 {
+		t.Errorf("after the reload the text shrank by %d characters, in %d answers", got.Shrank, got.Answers)
+	}
+}
+
+// B4, E14: another conversation is opened at 20 % and left again at 80 %.
+func TestLeavingAConversationAndComingBack(t *testing.T) {
+	r := newRig(t)
+	other := chat.NewID()
+	r.ask(other, "[[echo elsewhere]]")
+	tb := newProfile(t).open(r.url + "/").allow(lostRequests)
+	id := tb.send("[[tokens 200]] [[rate 50]]")
+	session := tb.session()
+	written := func(bytes int) {
+		until(t, "more is written", func() bool { w := r.model.of(id); return len(w) == 1 && w[0].emitted > bytes })
+	}
+	written(200)
+	tb.grown(id, 40)
+	tb.click(`#conversations a[href="/c/`+other+`"]`, 1)
+	tb.wait(`document.body?.dataset.session === '%s' && document.documentElement.classList.contains('js')`, other)
+	written(800)
+	tb.reads("? [[echo elsewhere]]", "! elsewhere")
+	tb.click(`#conversations a[href="/c/`+session+`"]`, 1)
+	tb.wait(`document.body?.dataset.session === '%s' && document.documentElement.classList.contains('js')`, session)
+	if w := r.model.of(id); !w[0].ended.IsZero() {
+		t.Fatal("the answer ended before the page came back: this was no test")
+	}
+	tb.grown(id, 500)
+	tb.marked(id, "answered")
+	r.check(2, tb)
+	tb.reads("? [[tokens 200]] [[rate 50]]", "! *")
+}
+
+// B4: nobody watches the end of the answer.
+func TestAnswerEndsWithoutAnybodyWatching(t *testing.T) {
+	r := newRig(t)
+	other := chat.NewID()
+	r.ask(other, "[[echo elsewhere]]")
+	tb := newProfile(t).open(r.url + "/").allow(lostRequests)
+	id := tb.send("[[tokens 60]] [[rate 60]]")
+	session := tb.session()
+	tb.grown(id, 20)
+	tb.visit(r.url + "/c/" + other)
+	until(t, "the answer ends", func() bool { return !r.model.of(id)[0].ended.IsZero() })
+	r.check(2, tb)
+	tb.visit(r.url + "/c/" + session)
+	r.check(2, tb)
+	tb.reads("? [[tokens 60]] [[rate 60]]", "! *")
+}
+
+// stoppedWithin fails the test unless the model's call ended within a second.
+func (r *rig) stoppedWithin(id string, since time.Time) {
+	r.t.Helper()
+	until(r.t, "the call ends", func() bool { return !r.model.of(id)[0].ended.IsZero() })
+	w := r.model.of(id)[0]
+	if w.cancelled.IsZero() || w.ended.Sub(since) > time.Second {
+		r.t.Errorf("the model's call ended %s after Stop (cancelled: %v), want within a second", w.ended.Sub(since), !w.cancelled.IsZero())
+	}
+}
+
+// C1, C2, C6, C10: Stop ends the call and keeps what came, and says so.
+func TestStopEndsTheCallAndKeepsTheText(t *testing.T) {
+	r := newRig(t)
+	tb := newProfile(t).open(r.url + "/").allow(lostRequests)
+	id := tb.send("[[tokens 2000]] [[rate 50]]")
+	tb.grown(id, 250)
+	shown := tb.text(id)
+	since := time.Now()
+	tb.click("#stop", 1)
+	r.stoppedWithin(id, since)
+	tb.wait(`document.querySelector('[data-partial=stopped]')`)
+	r.check(1, tb)
+	if got := tb.text(id); !strings.HasPrefix(got, shown[:100]) { // its last words may still have been Markdown
+		t.Errorf("after Stop the page shows %q, before it showed %q", got, shown)
+	}
+	tb.reload()
+	r.check(1, tb)
+	tb.reads("? [[tokens 2000]] [[rate 50]]", "! *")
+	tb.wait(`document.querySelector('[data-partial=stopped]')`)
+	if rc := r.receipt(tb.session(), id); rc.Record.Message == nil || rc.Record.Message.Finish != chat.FinishStopped {
+		t.Errorf("the request is %+v, want an answer that was stopped", rc.Record)
+	}
+}
+
+// C8: Escape stops, too.
+func TestEscapeStops(t *testing.T) {
+	r := newRig(t)
+	tb := newProfile(t).open(r.url + "/")
+	id := tb.send("[[tokens 2000]] [[rate 50]]")
+	tb.grown(id, 20)
+	since := time.Now()
+	tb.key("Escape", 27, "")
+	r.stoppedWithin(id, since)
+	tb.marked(id, "answered")
+	r.check(1, tb)
+}
+
+// C4: an answer could not be stopped after a reload.
+func TestStopAfterAReload(t *testing.T) {
+	r := newRig(t)
+	tb := newProfile(t).open(r.url + "/").allow(lostRequests)
+	id := tb.send("[[tokens 2000]] [[rate 50]]")
+	tb.grown(id, 60)
+	tb.reload()
+	tb.click("#stop", 1)
+	since := time.Now()
+	r.stoppedWithin(id, since)
+	tb.wait(`document.querySelector('[data-partial=stopped]')`)
+	r.check(1, tb)
+}
+
+// C4: any tab can stop it, and every tab shows that it is stopped.
+func TestStopFromAnotherTab(t *testing.T) {
+	r := newRig(t)
+	first := newProfile(t).open(r.url + "/")
+	id := first.send("[[tokens 2000]] [[rate 50]]")
+	first.grown(id, 60)
+	second := newProfile(t).open(r.url + "/c/" + first.session())
+	second.click("#stop", 1)
+	since := time.Now()
+	r.stoppedWithin(id, since)
+	for _, tb := range []*tab{first, second} {
+		tb.wait(`document.querySelector('[data-partial=stopped]')`)
+	}
+	r.check(1, first, second)
+}
+
+// Stop while a question waits for its turn, and before the first token.
+func TestStopBeforeTheFirstToken(t *testing.T) {
+	r := newRig(t)
+	tb := newProfile(t).open(r.url + "/")
+	id := tb.send("[[hang]]")
+	tb.marked(id, "answering")
+	since := time.Now()
+	tb.click("#stop", 1)
+	r.stoppedWithin(id, since)
+	tb.wait(`!document.querySelector('[data-request="%s"] button[data-action=retry]').hidden`, id)
+	r.check(1, tb)
+	tb.reads("? [[hang]]")
+	tb.reload()
+	r.check(1, tb)
+	tb.reads("? [[hang]]")
+}
+
+// B13 and the next turn after a failure: the text so far stays, marked; what
+// follows knows the question and not the broken text.
+func TestBrokenAnswerStaysAndTheNextTurnGoesOn(t *testing.T) {
+	r := newRig(t, func(e *engine.Options, _ *handlers.Options) { e.Models[0].Rerun = false })
+	tb := newProfile(t).open(r.url + "/")
+	id := tb.send("[[cut 30]] [[rate 60]] alpha")
+	tb.marked(id, "unknown")
+	tb.wait(`document.querySelector('[data-partial=interrupted]')`)
+	r.check(1, tb)
+	second := tb.send("[[echo beta]]")
+	tb.marked(second, "answered")
+	r.check(2, tb)
+	want := []string{"? [[cut 30]] [[rate 60]] alpha", "! *", "? [[echo beta]]", "! beta"}
+	tb.reads(want...)
+	tb.reload()
+	r.check(2, tb)
+	tb.reads(want...)
+	var roles []string
+	for _, turn := range r.model.of(second)[0].Turns {
+		roles = append(roles, turn.Role)
+	}
+	if got := strings.Join(roles, " "); got != "user user" {
+		t.Errorf("the next turn saw %q, want the two questions", got)
+	}
+}
+
+// A retry replaces the broken text by the answer, in place.
+func TestRetryReplacesTheBrokenText(t *testing.T) {
+	r := newRig(t, func(e *engine.Options, _ *handlers.Options) { e.Models[0].Rerun = false })
+	tb := newProfile(t).open(r.url + "/")
+	id := tb.send("[[cut 30 once]] [[tokens 60]] [[rate 60]] alpha")
+	tb.marked(id, "unknown")
+	tb.click(`button[data-action=retry]`, 1)
+	tb.marked(id, "answered")
+	r.check(2, tb)
+	want := []string{"? [[cut 30 once]] [[tokens 60]] [[rate 60]] alpha", "! *"}
+	tb.reads(want...)
+	tb.reload()
+	r.check(2, tb)
+	tb.reads(want...)
+}
+
+// An engine's own retry is one answer to the page, and needs nobody.
+func TestBusyModelIsAskedAgainByTheEngine(t *testing.T) {
+	r := newRig(t)
+	tb := newProfile(t).open(r.url + "/")
+	id := tb.send("[[fail 503 once]] [[echo alpha]]")
+	tb.marked(id, "answered")
+	r.check(2, tb)
+	tb.reads("? [[fail 503 once]] [[echo alpha]]", "! alpha")
+}

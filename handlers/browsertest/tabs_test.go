@@ -1,0 +1,145 @@
+package browsertest
+
+import (
+	"testing"
+
+	"semel/chat"
+)
+
+// Several tabs of one person, and several people's browsers, on one conversation.
+
+// B20, F10: what one tab sends, the other shows.
+func TestTwoTabsShowTheSame(t *testing.T) {
+	r := newRig(t)
+	p := newProfile(t)
+	first := p.open(r.url + "/")
+	first.marked(first.send("[[echo alpha]]"), "answered")
+	second := p.open(r.url + "/c/" + first.session())
+	id := first.send("[[tokens 60]] [[rate 40]] beta")
+	second.grown(id, 20)
+	for _, tb := range []*tab{first, second} {
+		tb.marked(id, "answered")
+	}
+	r.check(2, first, second)
+	first.reads("? [[echo alpha]]", "! alpha", "? [[tokens 60]] [[rate 40]] beta", "! *")
+	second.reads("? [[echo alpha]]", "! alpha", "? [[tokens 60]] [[rate 40]] beta", "! *")
+}
+
+// F10: both tabs send at once; both questions are accepted, one after the other.
+func TestTwoTabsSendAtOnce(t *testing.T) {
+	r := newRig(t)
+	p := newProfile(t)
+	first := p.open(r.url + "/")
+	first.marked(first.send("[[echo alpha]]"), "answered")
+	second := p.open(r.url + "/c/" + first.session())
+	both := make(chan struct{})
+	arrived := 0 // under the proxy's lock
+	r.proxy.do(func(e exchange) fault {
+		if e.RequestID == "" {
+			return fault{}
+		}
+		if arrived++; arrived == 2 {
+			close(both)
+		}
+		return fault{Hold: both}
+	})
+	b := first.send("[[tokens 30]] [[rate 40]] beta")
+	c := second.send("[[tokens 30]] [[rate 40]] gamma")
+	for _, tb := range []*tab{first, second} {
+		tb.marked(b, "answered")
+		tb.marked(c, "answered")
+	}
+	first.reload()
+	second.reload()
+	r.check(3, first, second)
+	if n := r.accepted(); n != 3 {
+		t.Errorf("%d questions were accepted, want 3", n)
+	}
+}
+
+// One tab of a new conversation loses its reply, another tab hears of it: the
+// first must not wait for ever.
+func TestOtherTabHearsWhatThisOneDidNot(t *testing.T) {
+	r := newRig(t)
+	p := newProfile(t)
+	r.proxy.dropReplies(1000)
+	first := p.open(r.url + "/").allow(lostRequests)
+	id := first.send("[[echo alpha]]")
+	first.marked(id, "kept")
+	r.proxy.do(func(e exchange) fault {
+		if e.RequestID != "" {
+			return fault{Drop: true}
+		}
+		return fault{}
+	})
+	second := p.open(r.url + "/c/" + first.session())
+	second.marked(id, "answered")
+	first.marked(id, "answered")
+	r.check(1, first, second)
+	first.reads("? [[echo alpha]]", "! alpha")
+	second.reads("? [[echo alpha]]", "! alpha")
+}
+
+// The conversation is opened in another tab while its first message is still
+// being retried there.
+func TestUnsentMessageOfANewChatIsSentByEitherTab(t *testing.T) {
+	r := newRig(t)
+	p := newProfile(t)
+	r.proxy.online(false)
+	r.proxy.online(true)
+	first := p.open(r.url + "/").allow(lostRequests)
+	first.offline(true)
+	id := first.send("[[echo alpha]]")
+	first.marked(id, "kept")
+	second := p.open(r.url + "/")
+	until(t, "the other tab sends it", func() bool { return len(r.proxy.posts("/api/chat", id)) > 0 })
+	first.offline(false)
+	first.marked(id, "answered")
+	r.check(1, first, second)
+	first.reads("? [[echo alpha]]", "! alpha")
+	second.reads()
+}
+
+// Two tabs retry one failed request at the same moment: one attempt, two viewers.
+func TestTwoTabsRetryOnce(t *testing.T) {
+	r := newRig(t)
+	first := newProfile(t).open(r.url + "/")
+	id := first.send("[[fail 400 once]] [[tokens 40]] [[rate 40]]")
+	first.marked(id, "failed")
+	second := newProfile(t).open(r.url + "/c/" + first.session())
+	second.marked(id, "failed")
+	both := make(chan struct{})
+	arrived := 0 // under the proxy's lock
+	r.proxy.do(func(e exchange) fault {
+		if e.Method != "POST" {
+			return fault{}
+		}
+		if arrived++; arrived == 2 {
+			close(both)
+		}
+		return fault{Hold: both}
+	})
+	first.click("button[data-action=retry]", 1)
+	second.click("button[data-action=retry]", 1)
+	for _, tb := range []*tab{first, second} {
+		tb.marked(id, "answered")
+	}
+	r.check(2, first, second)
+	first.reads("? [[fail 400 once]] [[tokens 40]] [[rate 40]]", "! *")
+	second.reads("? [[fail 400 once]] [[tokens 40]] [[rate 40]]", "! *")
+	if got := r.decisions(first.session(), id); got[chat.DecisionRestarted] != 1 || got[chat.DecisionJoined] != 1 {
+		t.Errorf("arrivals: got %v, want one restart and one that joined it", got)
+	}
+}
+
+// A double click on Retry is one attempt.
+func TestDoubleClickOnRetryStartsOneAttempt(t *testing.T) {
+	r := newRig(t)
+	tb := newProfile(t).open(r.url + "/")
+	id := tb.send("[[fail 400 once]] [[wait 300]] [[echo alpha]]")
+	tb.marked(id, "failed")
+	tb.click("button[data-action=retry]", 2)
+	tb.marked(id, "answered")
+	r.check(2, tb)
+	tb.reads("? [[fail 400 once]] [[wait 300]] [[echo alpha]]", "! alpha")
+}
