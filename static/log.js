@@ -149,6 +149,8 @@ export class Log {
  */
 export class LiveAnswer {
   /** @type {{html: string, nodes: ChildNode[]}[]} */ #blocks = [];
+  #told = 0; // blocks that this connection told of
+  #thinking = false; // whether it told of reasoning
 
   /** @param {HTMLElement} article */
   constructor(article) {
@@ -156,6 +158,20 @@ export class LiveAnswer {
     this.body = /** @type {HTMLElement} */ (article.querySelector('.body'));
     this.reasoning = /** @type {HTMLElement} */ (article.querySelector('.reasoning'));
     article.classList.add('streaming');
+  }
+
+  /** A new connection tells everything again. */
+  joined() {
+    this.#told = 0;
+    this.#thinking = false;
+  }
+
+  /**
+   * Drops what the last connection did not tell of. A server that was killed may
+   * have stored less than it had sent, and what is stored is what counts.
+   */
+  cut() {
+    for (const block of this.#blocks.splice(this.#told)) for (const node of block.nodes) node.remove();
   }
 
   /** Discards everything: it belongs to an attempt that is over. */
@@ -168,6 +184,7 @@ export class LiveAnswer {
   /** @param {number} n @param {string} html */
   block(n, html) {
     if (this.#blocks.length === 0) this.body.replaceChildren(); // what the page came with
+    this.#told = n + 1;
     const old = this.#blocks[n];
     if (old?.html === html) return;
     const content = fragment(html);
@@ -180,9 +197,9 @@ export class LiveAnswer {
 
   /** @param {string} text */
   think(text) {
-    if (this.#blocks.length === 0 && this.article.dataset.thinking !== 'live') this.#thoughts('');
-    this.article.dataset.thinking = 'live';
-    this.#thoughts((this.reasoning.querySelector('.thoughts')?.textContent ?? '') + text);
+    const before = this.#thinking ? (this.reasoning.querySelector('.thoughts')?.textContent ?? '') : '';
+    this.#thinking = true;
+    this.#thoughts(before + text);
   }
 
   /** @param {any} record the final record */

@@ -7,13 +7,14 @@ import { judge, answered, backoff } from './outbox.js';
  * @typedef {{event: string, id: string, data: string}} ServerEvent
  *
  * @typedef {object} Listener
+ * @property {() => void} joined everything so far follows, from its first block
  * @property {(attempt: number) => void} attempt another attempt began: discard what it replaces
  * @property {(state: string) => void} state
  * @property {(block: number, html: string) => void} block
  * @property {(text: string) => void} reasoning
  * @property {(record: any) => void} end
  * @property {(problem: any) => void} failed
- * @property {(problem: any) => void} lost the server does not have it, or not for us
+ * @property {() => void} lost there is no such stream, or not for us
  */
 
 /** Decodes server-sent events from pieces cut anywhere. */
@@ -142,9 +143,8 @@ export class Stream {
     if (verdict.kind === 'unheard') return;
     if (verdict.kind === 'record' && !answered(verdict.record)) return;
     this.close();
-    if (verdict.kind === 'record') this.listener.end(verdict.record);
-    else if (verdict.kind === 'failed') this.listener.failed(verdict.problem);
-    else this.listener.lost(verdict.problem);
+    if (verdict.kind === 'failed') this.listener.failed(verdict.problem);
+    else this.listener.lost(); // the page knows more
   }
 
   /** @param {ServerEvent} event */
@@ -157,6 +157,8 @@ export class Stream {
       this.listener.attempt(attempt);
     }
     switch (event) {
+      case 'accepted':
+        return this.listener.joined();
       case 'state':
         return this.listener.state(value.state);
       case 'delta':
