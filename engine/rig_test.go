@@ -26,7 +26,7 @@ import (
 
 // exec changes a database file behind its server's back.
 func exec(file, statements string) error {
-	c, err := sql.Open("sqlite", file)
+	c, err := sql.Open("sqlite", file+"?_pragma=busy_timeout(5000)")
 	if err != nil {
 		return err
 	}
