@@ -70,9 +70,8 @@ func registerFunctions() {
 		sqlite.MustRegisterDeterministicScalarFunction("snapshot_digest", 3, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
 			var s [3]string
 			for i := range s {
-				if err := scanText(args[i], func(v string) { s[i] = v }); err != nil {
-					return nil, err
-				}
+				b, _ := args[i].([]byte) // the driver would cut a text at its first NUL
+				s[i] = string(b)
 			}
 			return SnapshotDigest(s[0], s[1], s[2]), nil
 		})
@@ -132,7 +131,7 @@ var Invariants = []Invariant{
 		`SELECT s.request_id FROM snapshots s LEFT JOIN attempts a ON a.request_id = s.request_id AND a.n = s.attempt
 		 WHERE a.outcome IS NULL OR a.outcome NOT IN ('ok', 'stopped') OR (a.outcome = 'stopped') <> (s.finish = 'stopped') OR a.tx >= s.tx`},
 	{"I16", "a snapshot still has its digest",
-		`SELECT request_id FROM snapshots WHERE sha256 <> snapshot_digest(content, reasoning, tool_calls)`},
+		`SELECT request_id FROM snapshots WHERE sha256 <> snapshot_digest(CAST(content AS BLOB), CAST(reasoning AS BLOB), CAST(tool_calls AS BLOB))`},
 	{"I17", "a request has a snapshot exactly when its answer is final",
 		`SELECT r.id FROM requests r LEFT JOIN snapshots s ON s.request_id = r.id
 		 WHERE (r.state IN ('acknowledged', 'committed')) <> (s.request_id IS NOT NULL)`},
