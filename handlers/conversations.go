@@ -95,8 +95,8 @@ func (s *server) listConversations(w http.ResponseWriter, r *http.Request) error
 		}
 		limit = n
 	}
-	if len(q.Get("q")) > 256 {
-		return badRequest("q has 256 bytes at most.")
+	if len(q.Get("q")) > 256 || strings.ContainsRune(q.Get("q"), 0) { // a pattern ends at a NUL
+		return badRequest("q has 256 bytes at most, and no NUL.")
 	}
 	list, next, err := s.DB.Conversations(r.Context(), s.user(r), q.Get("q"), q.Get("before"), limit)
 	if err != nil {

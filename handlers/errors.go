@@ -93,12 +93,16 @@ func (s *server) writeJSON(w http.ResponseWriter, status int, v any) {
 // writeTimeout is how long a client may take to read one piece of an answer.
 const writeTimeout = 30 * time.Second
 
+// answerTimeout is for an answer as a whole: net/http may first wait for the rest
+// of a body that nobody read.
+const answerTimeout = readTimeout + writeTimeout
+
 func (s *server) write(w http.ResponseWriter, status int, contentType string, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(err) // our own types
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // recorders in tests have none
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout)) // recorders in tests have none
 	w.Header().Set("Content-Type", contentType+"; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)

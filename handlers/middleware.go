@@ -93,7 +93,7 @@ func (s *server) patience(next http.Handler) http.Handler {
 		if r.Body != http.NoBody {
 			_ = rc.SetReadDeadline(now.Add(readTimeout)) // recorders in tests have none
 		}
-		_ = rc.SetWriteDeadline(now.Add(writeTimeout)) // whoever waits first sets a new one
+		_ = rc.SetWriteDeadline(now.Add(answerTimeout)) // whoever waits first sets a new one
 		next.ServeHTTP(w, r)
 	})
 }

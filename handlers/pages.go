@@ -225,7 +225,7 @@ func (s *server) writePage(w http.ResponseWriter, r *http.Request, status int, p
 	if err := page.Render(r.Context(), &out); err != nil {
 		return fmt.Errorf("render page: %w", err)
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // recorders in tests have none
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout)) // recorders in tests have none
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store") // it is private, and its id and its clock are for one showing
