@@ -1,0 +1,14 @@
+package handlers
+
+import "net/http"
+
+// For tests of what reads bytes from outside.
+
+func (s *Server) RequestID(r *http.Request, body string) (string, error) {
+	return s.s.requestID(r, body)
+}
+
+func ParseCursor(id string) (attempt int64, offset int) {
+	c := parseCursor(id)
+	return c.attempt, c.offset
+}
