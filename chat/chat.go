@@ -146,6 +146,9 @@ type Message struct {
 	Model     string
 	CreatedAt time.Time
 	Siblings  []int64 // seq of every message with the same parent, itself included
+	// ContextDropped is how many earlier messages its request left out, because
+	// they did not fit the model's context.
+	ContextDropped int64
 }
 
 // A Conversation is a thread of messages of one user.

@@ -57,7 +57,7 @@ func (c *conn) thread(user int64, session string) (Thread, error) {
 	err = c.query(sqlSelectThread, []any{conv.ID}, func(r row) error {
 		m := &turn{}
 		if err := r.scan(&m.Seq, &m.Role, &m.ParentSeq, &m.Content, &m.Reasoning, &m.Finish, &m.Model, &m.CreatedAt,
-			&m.RequestID, &m.request, &m.state, &m.placed); err != nil {
+			&m.RequestID, &m.request, &m.state, &m.placed, &m.ContextDropped); err != nil {
 			return err
 		}
 		turns[m.Seq] = m
@@ -332,7 +332,7 @@ const (
 
 	sqlSelectThread = `SELECT m.seq, m.role,
 		CASE WHEN ` + sqlAnswersQuestion + ` THEN r.seq ELSE r.parent_seq END,
-		coalesce(m.content, s.content), s.reasoning, s.finish, r.model, m.created_at, r.request_id, r.id, r.state, r.placed
+		coalesce(m.content, s.content), s.reasoning, s.finish, r.model, m.created_at, r.request_id, r.id, r.state, r.placed, r.context_dropped
 		FROM messages m JOIN requests r ON r.id = m.request_id
 		LEFT JOIN snapshots s ON s.request_id = m.request_id AND m.role = 'assistant'
 		WHERE m.conversation_id = ? ORDER BY m.seq`

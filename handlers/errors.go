@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -25,12 +26,24 @@ func (s *server) handle(h handler) http.HandlerFunc {
 		if err == nil || errors.Is(err, errHangUp) || r.Context().Err() != nil && errors.Is(err, context.Canceled) {
 			return
 		}
-		p := problemOf(err)
-		if p.Status == http.StatusInternalServerError {
-			s.Log.Error("internal", "trace_id", traceID(r), "method", r.Method, "path", r.URL.Path, "error", err)
-		}
-		s.writeProblem(w, p)
+		s.writeProblem(w, s.told(r, err))
 	}
+}
+
+// told is how an error is told to the sender of r. What nobody foresaw goes to
+// the log. To a sender of questions it is 503, not 500: the question may be
+// stored, and a client that takes the answer for the end of it would let the
+// person send it a second time under a new id (contract, section 1).
+func (s *server) told(r *http.Request, err error) *chat.Problem {
+	p := problemOf(err)
+	if p.Status != http.StatusInternalServerError {
+		return p
+	}
+	s.Log.Error("internal", "trace_id", traceID(r), "method", r.Method, "path", r.URL.Path, "error", err)
+	if r.Method == http.MethodPost && r.URL.Path == "/api/chat" {
+		p.Status, p.RetryAfter = http.StatusServiceUnavailable, 2*time.Second
+	}
+	return p
 }
 
 // errHangUp: the response has begun and cannot be finished.
@@ -109,8 +122,15 @@ func (s *server) write(w http.ResponseWriter, status int, contentType string, v 
 	_, _ = w.Write(append(b, '\n')) // a client that is gone asks again
 }
 
-func notFound(w http.ResponseWriter, r *http.Request) error {
-	return refuse(http.StatusNotFound, "not_found", chat.RetryNever, "There is no "+r.URL.Path+" here.")
+// notFound answers a browser with a page and a program with a problem.
+func (s *server) notFound(w http.ResponseWriter, r *http.Request) {
+	h := s.handle
+	if strings.Contains(r.Header.Get("Accept"), "text/html") && !strings.HasPrefix(r.URL.Path, "/api/") {
+		h = s.page
+	}
+	h(func(http.ResponseWriter, *http.Request) error {
+		return refuse(http.StatusNotFound, "not_found", chat.RetryNever, "There is no "+r.URL.Path+" here.")
+	})(w, r)
 }
 
 func methodNotAllowed(w http.ResponseWriter, r *http.Request) error {

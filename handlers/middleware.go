@@ -72,7 +72,7 @@ func (s *server) recovered(next http.Handler) http.Handler {
 			if sw, ok := w.(*statusWriter); ok && sw.status != 0 {
 				panic(http.ErrAbortHandler)
 			}
-			s.writeProblem(w, problemOf(errPanic))
+			s.writeProblem(w, s.told(r, errPanic))
 		}()
 		next.ServeHTTP(w, r)
 	})

@@ -40,11 +40,7 @@ func (s *server) page(h handler) http.HandlerFunc {
 		if err == nil || errors.Is(err, errHangUp) || r.Context().Err() != nil {
 			return err
 		}
-		p := problemOf(err)
-		if p.Status == http.StatusInternalServerError {
-			s.Log.Error("internal", "trace_id", traceID(r), "method", r.Method, "path", r.URL.Path, "error", err)
-		}
-		return s.note(w, r, p)
+		return s.note(w, r, s.told(r, err))
 	})
 }
 
@@ -149,10 +145,7 @@ func (s *server) postForm(w http.ResponseWriter, r *http.Request) error {
 // refusedForm is the page that gives a refused text back, under a fresh id; where
 // the server cannot say whether it has the message, under the same.
 func (s *server) refusedForm(w http.ResponseWriter, r *http.Request, refused error, content, requestID string) error {
-	problem := problemOf(refused)
-	if problem.Status == http.StatusInternalServerError {
-		s.Log.Error("internal", "trace_id", traceID(r), "method", r.Method, "path", r.URL.Path, "error", refused)
-	}
+	problem := s.told(r, refused)
 	session, err := chat.ParseID(chi.URLParam(r, "sessionID"))
 	if err != nil {
 		session = chat.NewID()

@@ -39,7 +39,7 @@ func (s *server) routes() http.Handler {
 	r.Method(http.MethodGet, "/static/*", static.Handler())
 	s.pages(r)
 
-	r.NotFound(s.handle(notFound))
+	r.NotFound(s.notFound)
 	r.MethodNotAllowed(s.handle(methodNotAllowed))
 	return r
 }

@@ -150,7 +150,7 @@ func Turns(messages []chat.Message, unanswered []chat.Record) []Turn {
 			})
 			continue
 		}
-		t := Turn{RequestID: m.RequestID, Seq: m.Seq, Question: m.Content, State: chat.StateCommitted}
+		t := Turn{RequestID: m.RequestID, Seq: m.Seq, Question: m.Content, State: chat.StateCommitted, Dropped: m.ContextDropped}
 		if r, ok := open[m.RequestID]; ok {
 			t.State, t.Attempt, t.Problem, t.Dropped = r.State, r.Attempt, r.Error, r.ContextDropped
 			if r.Content != "" || r.State == chat.StateGenerating {
