@@ -88,10 +88,12 @@ func shutdown(e *engine.Engine, h *handlers.Server, srv *http.Server, drain time
 	h.Close()
 	ctx, cancel = context.WithTimeout(context.Background(), lastAnswers)
 	defer cancel()
-	if err := srv.Shutdown(ctx); err != nil {
-		return srv.Close()
+	err := srv.Shutdown(ctx)
+	if err != nil {
+		err = srv.Close()
 	}
-	return nil
+	// What the last ones were answered came after the loop that records it ended.
+	return errors.Join(err, e.FlushArrivals(context.Background()))
 }
 
 // lastAnswers is how long answers that are on their way may take at the end.
