@@ -72,7 +72,10 @@ func (d *DB) Claim(ctx context.Context, c Claim) (r chat.Request, turns []int64,
 		r, turns, err = tx.claim(c)
 		return err
 	})
-	return r, turns, err
+	if err != nil {
+		return c.Request, nil, err
+	}
+	return r, turns, nil
 }
 
 func (tx *Tx) claim(c Claim) (chat.Request, []int64, error) {
@@ -277,11 +280,21 @@ type Answer struct {
 // If we die before its commit, nothing of it is stored and the attempt is found
 // generating; if we die after, everything is.
 func (d *DB) Finish(ctx context.Context, r chat.Request, a Answer) (chat.Request, error) {
-	err := d.write(ctx, func(tx *Tx) (err error) {
-		r, err = tx.finish(r, a)
+	return d.change(ctx, r, func(tx *Tx, r *chat.Request) (err error) {
+		*r, err = tx.finish(*r, a)
 		return err
 	})
-	return r, err
+}
+
+// change runs fn, which changes a copy of r, as one transaction. It returns that
+// copy when it is durable and r as it was given when not: whoever tries again
+// believes what was true before.
+func (d *DB) change(ctx context.Context, r chat.Request, fn func(*Tx, *chat.Request) error) (chat.Request, error) {
+	changed := r
+	if err := d.write(ctx, func(tx *Tx) error { return fn(tx, &changed) }); err != nil {
+		return r, err
+	}
+	return changed, nil
 }
 
 func (tx *Tx) finish(r chat.Request, a Answer) (chat.Request, error) {
@@ -405,13 +418,12 @@ func (tx *Tx) endAttempt(r chat.Request, e End) error {
 // Fail ends the attempt that r describes and the request with it. Errors:
 // ErrFenced, ErrStopRequested.
 func (d *DB) Fail(ctx context.Context, r chat.Request, e End, f chat.Failure) (chat.Request, error) {
-	err := d.write(ctx, func(tx *Tx) error {
-		if err := tx.endAttempt(r, e); err != nil {
+	return d.change(ctx, r, func(tx *Tx, r *chat.Request) error {
+		if err := tx.endAttempt(*r, e); err != nil {
 			return err
 		}
-		return tx.fail(&r, e.Actor, f)
+		return tx.fail(r, e.Actor, f)
 	})
-	return r, err
 }
 
 // fail moves r to failed. A question that was never claimed gets its place in the
@@ -455,26 +467,24 @@ func (tx *Tx) place(r *chat.Request) error {
 // outcome that nobody knows; refused and crashes are the new counts. Errors:
 // ErrFenced, ErrStopRequested.
 func (d *DB) Requeue(ctx context.Context, r chat.Request, e End, at time.Time, reason string, refused, crashes int64) (chat.Request, error) {
-	err := d.write(ctx, func(tx *Tx) error {
-		if err := tx.endAttempt(r, e); err != nil {
+	return d.change(ctx, r, func(tx *Tx, r *chat.Request) error {
+		if err := tx.endAttempt(*r, e); err != nil {
 			return err
 		}
 		err := tx.transition(change{
-			r: &r, to: chat.StatePending, actor: e.Actor, reason: reason,
+			r: r, to: chat.StatePending, actor: e.Actor, reason: reason,
 			sql: sqlRequeue, args: []any{ms(at), refused, crashes, tx.now},
 		})
 		r.State, r.Owner, r.RetryAt, r.Refused, r.Crashes = chat.StatePending, "", at, refused, crashes
 		r.UpdatedAt = tx.now
 		return err
 	})
-	return r, err
 }
 
 // FailWaiting ends a pending request that r describes without an attempt.
 // Errors: ErrFenced.
 func (d *DB) FailWaiting(ctx context.Context, r chat.Request, actor string, f chat.Failure) (chat.Request, error) {
-	err := d.write(ctx, func(tx *Tx) error { return tx.fail(&r, actor, f) })
-	return r, err
+	return d.change(ctx, r, func(tx *Tx, r *chat.Request) error { return tx.fail(r, actor, f) })
 }
 
 // A Restart says who starts a failed request again, and how.
@@ -489,7 +499,7 @@ type Restart struct {
 // that saw the same attempt start one: the other gets ErrFenced. Errors: ErrGone
 // when the conversation is deleted.
 func (d *DB) Restart(ctx context.Context, r chat.Request, s Restart) (chat.Request, error) {
-	err := d.write(ctx, func(tx *Tx) error {
+	return d.change(ctx, r, func(tx *Tx, r *chat.Request) error {
 		var deleted bool
 		if _, err := tx.queryRow(sqlSelectConversationDeleted, []any{r.Key.SessionID, r.Key.UserID}, new(int64), &deleted); err != nil {
 			return err
@@ -505,7 +515,7 @@ func (d *DB) Restart(ctx context.Context, r chat.Request, s Restart) (chat.Reque
 			actor += " model:" + s.Model
 		}
 		err := tx.transition(change{
-			r: &r, to: chat.StatePending, actor: actor, reason: s.Reason,
+			r: r, to: chat.StatePending, actor: actor, reason: s.Reason,
 			sql: sqlRestart, args: []any{s.Model, s.Price.Input, s.Price.Cached, s.Price.Output, tx.now},
 		})
 		r.State, r.Failure, r.Refused, r.Crashes = chat.StatePending, chat.Failure{}, 0, 0
@@ -513,7 +523,6 @@ func (d *DB) Restart(ctx context.Context, r chat.Request, s Restart) (chat.Reque
 		r.StopRequested, r.StopAttempt = false, 0
 		return err
 	})
-	return r, err
 }
 
 // RequestStop makes a person's stop of the attempt that r describes durable.
