@@ -6,8 +6,6 @@ import (
 	"errors"
 	"strings"
 	"sync"
-
-	"modernc.org/sqlite"
 )
 
 // ErrInjected is the error that an injected fault returns.
@@ -43,6 +41,13 @@ func (f *Faults) Arm(match string, skip int, mode Mode, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.match, f.skip, f.mode, f.err, f.armed = match, skip, mode, err, true
+}
+
+// Armed reports whether a fault is still to come.
+func (f *Faults) Armed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.armed
 }
 
 // Clear disarms the fault.
@@ -107,11 +112,7 @@ func (f *Faults) take(sql string) (Mode, error) {
 
 // Open opens a connection whose statements may fail.
 func (f *Faults) Open(dsn string) (driver.Conn, error) {
-	connector, err := sqlite.NewConnector(dsn)
-	if err != nil {
-		return nil, err
-	}
-	raw, err := connector.Connect(context.Background())
+	raw, err := connect(dsn)
 	if err != nil {
 		return nil, err
 	}
