@@ -196,10 +196,10 @@ var Invariants = []Invariant{
 	{"I59", "the head is a message of the conversation that has its place",
 		`SELECT c.id FROM conversations c WHERE c.head_seq <> 0 AND c.purging = 0 AND NOT EXISTS (SELECT 1 FROM messages m JOIN requests r ON r.id = m.request_id
 		 WHERE m.conversation_id = c.id AND m.seq = c.head_seq AND r.placed = 1)`},
-	{"I60", "a request hangs under an earlier message that has its place, of the role its kind asks for, or under none",
+	{"I60", "a request hangs under an earlier message that has its place, or under none; a continuation under an answer",
 		`SELECT r.id FROM requests r JOIN conversations c ON c.id = r.conversation_id WHERE c.purging = 0 AND (r.parent_seq <> 0 OR r.kind IN ('regenerate', 'continue')) AND NOT EXISTS (
 		 SELECT 1 FROM messages m JOIN requests p ON p.id = m.request_id WHERE m.conversation_id = r.conversation_id AND m.seq = r.parent_seq AND m.seq < r.seq
-		 AND p.placed = 1 AND (r.kind <> 'regenerate' OR m.role = 'user') AND (r.kind <> 'continue' OR m.role = 'assistant'))`},
+		 AND p.placed = 1 AND (r.kind <> 'continue' OR m.role = 'assistant'))`},
 	{"I61", "no number of a message is above what the conversation gave out",
 		`SELECT r.id FROM requests r JOIN conversations c ON c.id = r.conversation_id WHERE r.seq + (r.kind IN ('message', 'edit')) >= c.next_seq`},
 	{"I62", "no purged id lives",
