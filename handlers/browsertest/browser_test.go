@@ -28,6 +28,10 @@ var screens = flag.String("screens", "", "write screenshots into `DIR`")
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	// These tests mostly wait: more of them than there are processors are in hand.
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = f.Value.Set("4")
+	}
 	code := m.Run()
 	stopBrowser()
 	removeBinary()
@@ -304,7 +308,7 @@ func js[T any](tb *tab, expression string, args ...any) (v T) {
 // until waits for a condition, wherever it is.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(15 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(25 * time.Millisecond) {
 		if holds() {
 			return
 		}

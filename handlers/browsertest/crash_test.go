@@ -56,7 +56,7 @@ func startProcess(t *testing.T, onUnknown string) *process {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	config := fmt.Sprintf("[[models]]\nname = \"demo\"\nprovider = \"demo\"\non_unknown = %q\n", onUnknown)
+	config := fmt.Sprintf("server.drain = \"200ms\"\n[[models]]\nname = \"demo\"\nprovider = \"demo\"\non_unknown = %q\n", onUnknown)
 	if err := os.WriteFile(filepath.Join(dir, "semel.toml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -158,13 +158,13 @@ func (l *lines) String() string {
 func TestKilledServerAnswersAfterItsRestart(t *testing.T) {
 	p := startProcess(t, "rerun")
 	tb := newProfile(t).open(p.url + "/").allow(lostRequests)
-	id := tb.send("[[tokens 150]] [[rate 50]] Tell me about crashes.")
+	id := tb.send("[[tokens 300]] [[rate 50]] Tell me about crashes.")
 	tb.grown(id, 300)
 	p.kill()
 	p.start()
 	tb.marked(id, "answered")
 	p.same(tb)
-	tb.reads("? [[tokens 150]] [[rate 50]] Tell me about crashes.", "! *")
+	tb.reads("? [[tokens 300]] [[rate 50]] Tell me about crashes.", "! *")
 	session := tb.session()
 	rc := receiptOf(t, p.end(), session, id)
 	if len(rc.Attempts) != 2 || rc.Attempts[0].Outcome != chat.OutcomeUnknown || rc.Attempts[0].Code != "interrupted" || rc.Attempts[1].Outcome != chat.OutcomeOK {
@@ -180,7 +180,7 @@ func TestKilledServerAnswersAfterItsRestart(t *testing.T) {
 func TestKilledServerKeepsThePartialAndAsks(t *testing.T) {
 	p := startProcess(t, "ask")
 	tb := newProfile(t).open(p.url + "/").allow(lostRequests)
-	id := tb.send("[[tokens 200]] [[rate 60]] Tell me about crashes.")
+	id := tb.send("[[tokens 300]] [[rate 50]] Tell me about crashes.")
 	session := tb.session()
 	var rec struct{ Content, State string }
 	until(t, "40 % of the answer are stored", func() bool {
@@ -203,7 +203,7 @@ func TestKilledServerKeepsThePartialAndAsks(t *testing.T) {
 	second := tb.send("[[echo beta]]")
 	tb.marked(second, "answered")
 	p.same(tb)
-	tb.reads("? [[tokens 200]] [[rate 60]] Tell me about crashes.", "! *", "? [[echo beta]]", "! beta")
+	tb.reads("? [[tokens 300]] [[rate 50]] Tell me about crashes.", "! *", "? [[echo beta]]", "! beta")
 	d := p.end()
 	if rc := receiptOf(t, d, session, id); len(rc.Attempts) != 2 {
 		t.Errorf("attempts: got %+v, want the one that was killed and the one that was asked for", rc.Attempts)

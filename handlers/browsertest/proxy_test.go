@@ -24,7 +24,7 @@ type proxy struct {
 
 	mu    sync.Mutex
 	fault func(exchange) fault  // under mu
-	sent  []exchange            // under mu; every POST
+	sent  []exchange            // under mu; everything but GET
 	conns map[net.Conn]struct{} // under mu
 }
 
@@ -33,6 +33,7 @@ type exchange struct {
 	Method, Path string
 	RequestID    string // of a chat message
 	Body         string
+	At           time.Time
 }
 
 // A fault is what is done to an exchange; the zero fault is nothing.
@@ -137,12 +138,19 @@ func (p *proxy) posts(path, id string) (list []exchange) {
 	return list
 }
 
+// last returns when the last thing was sent that is no GET.
+func (p *proxy) last() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sent[len(p.sent)-1].At
+}
+
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	e := exchange{Method: r.Method, Path: r.URL.Path, Body: string(body)}
+	e := exchange{Method: r.Method, Path: r.URL.Path, Body: string(body), At: time.Now()}
 	if r.Method == http.MethodPost && r.URL.Path == "/api/chat" {
 		var m struct{ RequestID string }
 		_ = json.Unmarshal(body, &m) // a body of another kind has none
@@ -150,7 +158,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var f fault
 	p.mu.Lock()
-	if r.Method == http.MethodPost {
+	if r.Method != http.MethodGet {
 		p.sent = append(p.sent, e)
 	}
 	if p.fault != nil {

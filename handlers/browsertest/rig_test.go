@@ -254,7 +254,7 @@ func newRig(t *testing.T, change ...func(*engine.Options, *handlers.Options)) *r
 	t.Helper()
 	t.Parallel()
 	d := dbtest.Open(t)
-	m := &model{demo: llm.NewDemo()}
+	m := newModel()
 	eo := engine.Options{DB: d, Models: []engine.Model{{Name: "demo", Client: m, Price: dbtest.DemoPrice, Rerun: true}}}
 	ho := handlers.Options{DB: d, MessageBytes: 20_000, Language: "auto"}
 	for _, c := range change {
@@ -291,19 +291,38 @@ func newRig(t *testing.T, change ...func(*engine.Options, *handlers.Options)) *r
 	return &rig{server{t, p, "http://" + p.addr}, d, e, m}
 }
 
-// A model is the built-in one, watched.
+// A model is the built-in one, watched and held: how far answers grow is decided
+// by the test and not by time.
 type model struct {
-	demo  *llm.Demo
-	mu    sync.Mutex
-	calls []*watched // under mu
+	demo   *llm.Demo
+	mu     sync.Mutex
+	calls  []*watched    // under mu
+	limit  int           // under mu; bytes that an answer may have
+	raised chan struct{} // under mu; closed when limit changes
+}
+
+func newModel() *model {
+	return &model{demo: llm.NewDemo(), limit: whole, raised: make(chan struct{})}
 }
 
 // A watched call is one call to the model. Its fields are under model.mu.
 type watched struct {
 	llm.Call
 	emitted   int // bytes of text
-	cancelled time.Time
 	ended     time.Time
+	cancelled bool // before it ended
+}
+
+// whole is no limit.
+const whole = 1 << 30
+
+// upTo lets answers grow to about n bytes and holds them there.
+func (m *model) upTo(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.limit = n
+	close(m.raised)
+	m.raised = make(chan struct{})
 }
 
 // Stream implements [llm.Client].
@@ -315,14 +334,39 @@ func (m *model) Stream(ctx context.Context, c llm.Call, emit func(llm.Piece)) (l
 		f()
 	}
 	note(func() { m.calls = append(m.calls, w) })
-	unwatch := context.AfterFunc(ctx, func() { note(func() { w.cancelled = time.Now() }) })
-	defer unwatch()
+	defer note(func() { w.ended, w.cancelled = time.Now(), ctx.Err() != nil })
 	a, err := m.demo.Stream(ctx, c, func(p llm.Piece) {
-		emit(p)
-		note(func() { w.emitted += len(p.Text) })
+		for _, word := range strings.SplitAfter(p.Text, " ") {
+			if !m.mayGrow(ctx, w, len(word)) {
+				return
+			}
+			emit(llm.Piece{Text: word})
+		}
 	})
-	note(func() { w.ended = time.Now() })
+	if ctx.Err() != nil {
+		return llm.Answer{}, ctx.Err() // words may be missing
+	}
 	return a, err
+}
+
+// mayGrow waits until an answer may have n bytes more; not, when ctx ends.
+func (m *model) mayGrow(ctx context.Context, w *watched, n int) bool {
+	for {
+		m.mu.Lock()
+		grows, raised := w.emitted < m.limit, m.raised
+		if grows {
+			w.emitted += n
+		}
+		m.mu.Unlock()
+		if grows {
+			return true
+		}
+		select {
+		case <-raised:
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 // of returns the calls of one request as they stand.

@@ -15,14 +15,16 @@ func TestTwoTabsShowTheSame(t *testing.T) {
 	first := p.open(r.url + "/")
 	first.marked(first.send("[[echo alpha]]"), "answered")
 	second := p.open(r.url + "/c/" + first.session())
-	id := first.send("[[tokens 60]] [[rate 40]] beta")
-	second.grown(id, 20)
+	r.model.upTo(150)
+	id := first.send("[[tokens 60]] [[rate 200]] beta")
+	second.grown(id, 80)
+	r.model.upTo(whole)
 	for _, tb := range []*tab{first, second} {
 		tb.marked(id, "answered")
 	}
 	r.check(2, first, second)
-	first.reads("? [[echo alpha]]", "! alpha", "? [[tokens 60]] [[rate 40]] beta", "! *")
-	second.reads("? [[echo alpha]]", "! alpha", "? [[tokens 60]] [[rate 40]] beta", "! *")
+	first.reads("? [[echo alpha]]", "! alpha", "? [[tokens 60]] [[rate 200]] beta", "! *")
+	second.reads("? [[echo alpha]]", "! alpha", "? [[tokens 60]] [[rate 200]] beta", "! *")
 }
 
 // F10: both tabs send at once; both questions are accepted, one after the other.
@@ -43,8 +45,8 @@ func TestTwoTabsSendAtOnce(t *testing.T) {
 		}
 		return fault{Hold: both}
 	})
-	b := first.send("[[tokens 30]] [[rate 40]] beta")
-	c := second.send("[[tokens 30]] [[rate 40]] gamma")
+	b := first.send("[[tokens 30]] [[rate 200]] beta")
+	c := second.send("[[tokens 30]] [[rate 200]] gamma")
 	for _, tb := range []*tab{first, second} {
 		tb.marked(b, "answered")
 		tb.marked(c, "answered")
@@ -85,8 +87,6 @@ func TestOtherTabHearsWhatThisOneDidNot(t *testing.T) {
 func TestUnsentMessageOfANewChatIsSentByEitherTab(t *testing.T) {
 	r := newRig(t)
 	p := newProfile(t)
-	r.proxy.online(false)
-	r.proxy.online(true)
 	first := p.open(r.url + "/").allow(lostRequests)
 	first.offline(true)
 	id := first.send("[[echo alpha]]")
@@ -104,7 +104,7 @@ func TestUnsentMessageOfANewChatIsSentByEitherTab(t *testing.T) {
 func TestTwoTabsRetryOnce(t *testing.T) {
 	r := newRig(t)
 	first := newProfile(t).open(r.url + "/")
-	id := first.send("[[fail 400 once]] [[tokens 40]] [[rate 40]]")
+	id := first.send("[[fail 400 once]] [[tokens 40]] [[rate 200]]")
 	first.marked(id, "failed")
 	second := newProfile(t).open(r.url + "/c/" + first.session())
 	second.marked(id, "failed")
@@ -125,8 +125,8 @@ func TestTwoTabsRetryOnce(t *testing.T) {
 		tb.marked(id, "answered")
 	}
 	r.check(2, first, second)
-	first.reads("? [[fail 400 once]] [[tokens 40]] [[rate 40]]", "! *")
-	second.reads("? [[fail 400 once]] [[tokens 40]] [[rate 40]]", "! *")
+	first.reads("? [[fail 400 once]] [[tokens 40]] [[rate 200]]", "! *")
+	second.reads("? [[fail 400 once]] [[tokens 40]] [[rate 200]]", "! *")
 	if got := r.decisions(first.session(), id); got[chat.DecisionRestarted] != 1 || got[chat.DecisionJoined] != 1 {
 		t.Errorf("arrivals: got %v, want one restart and one that joined it", got)
 	}
