@@ -135,10 +135,10 @@ func Open(o Options) (_ *DB, err error) {
 	if err := d.takeLock(); err != nil {
 		return nil, err
 	}
-	if d.writer, err = d.connect(writerPragmas, "rwc"); err != nil {
+	if err := d.claimFile(len(o.migrations) + 1); err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(o.Path, 0o600); err != nil {
+	if d.writer, err = d.connect(writerPragmas, "rw"); err != nil {
 		return nil, err
 	}
 	if err := d.upgrade(o.Schema, o.migrations); err != nil {

@@ -18,23 +18,53 @@ type migration struct {
 // version; a test proves that an upgraded old file has exactly its schema.
 var migrations = []migration{}
 
-// upgrade makes the file's schema the program's. It runs before the write loop
-// starts, on the writer's connection.
-func (d *DB) upgrade(schema string, migrations []migration) error {
-	want := len(migrations) + 1
-	version, app, tables, err := d.fileVersion(d.writer)
+// claimFile makes sure that there is a file which is ours to write, and that
+// nobody else reads it. It looks through a reading connection, because a writing
+// one turns any file into a WAL database before it has asked whose it is.
+func (d *DB) claimFile(want int) error {
+	fi, err := os.Stat(d.path)
+	if errors.Is(err, os.ErrNotExist) {
+		// Made by us, because SQLite would let others read it.
+		f, err := os.OpenFile(d.path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	}
 	if err != nil {
 		return err
 	}
+	if fi.Size() > 0 {
+		c, err := d.connect(readerPragmas, "ro")
+		if err != nil {
+			return err
+		}
+		version, app, tables, err := d.fileVersion(c)
+		if err := errors.Join(err, c.close()); err != nil {
+			return err
+		}
+		switch {
+		case app != applicationID && (version != 0 || tables != 0):
+			return fmt.Errorf("%s is not a Semel database (application id %#x): it is left as it is", d.path, app)
+		case version > want:
+			return newerErr(d.path, version, want)
+		}
+	}
+	return os.Chmod(d.path, 0o600)
+}
+
+// upgrade makes the schema of a file that is ours the program's. It runs before
+// the write loop starts, on the writer's connection.
+func (d *DB) upgrade(schema string, migrations []migration) error {
+	want := len(migrations) + 1
+	version, _, tables, err := d.fileVersion(d.writer)
 	switch {
+	case err != nil:
+		return err
 	case version == 0 && tables == 0:
 		return d.create(schema, want)
-	case app != applicationID:
-		return fmt.Errorf("%s is not a Semel database (application id %#x): it is left as it is", d.path, app)
 	case version == want:
 		return nil
-	case version > want:
-		return newerErr(d.path, version, want)
 	}
 	copy := fmt.Sprintf("%s.v%d-%s.bak", d.path, version, time.Now().UTC().Format("20060102T150405"))
 	if err := d.backup(copy); err != nil {
