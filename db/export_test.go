@@ -25,6 +25,15 @@ func Int(ctx context.Context, d *DB, sql string, args ...any) (n int64, err erro
 	return n, err
 }
 
+// WriterInt is Int on the writer's connection.
+func WriterInt(ctx context.Context, d *DB, sql string) (n int64, err error) {
+	err = d.write(ctx, func(tx *Tx) error {
+		_, err := tx.queryRow(sql, nil, &n)
+		return err
+	})
+	return n, err
+}
+
 // Text is Int for text.
 func Text(ctx context.Context, d *DB, sql string, args ...any) (s string, err error) {
 	err = d.read(ctx, func(c *conn) error {
