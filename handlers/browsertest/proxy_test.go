@@ -42,6 +42,7 @@ type fault struct {
 	Delay  time.Duration   // forward it later
 	Copies int             // forward it so many times more, all at once
 	Drop   bool            // forward it, and reset the connection instead of replying
+	Cut    bool            // forward it, and reset the connection in the middle of the reply
 }
 
 func newProxy(t *testing.T, backend string) *proxy {
@@ -114,15 +115,15 @@ func (p *proxy) do(f func(exchange) fault) {
 	p.fault = f
 }
 
-// dropReplies loses the replies to the next n messages.
-func (p *proxy) dropReplies(n int) {
+// lose does f to the next n messages.
+func (p *proxy) lose(n int, f fault) {
 	left := n // under p.mu, which is held where faults are asked for
 	p.do(func(e exchange) fault {
 		if e.RequestID == "" || left == 0 {
 			return fault{}
 		}
 		left--
-		return fault{Drop: true}
+		return f
 	})
 }
 
@@ -166,7 +167,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	p.mu.Unlock()
 	ctx := r.Context()
-	if f.Drop {
+	if f.Drop || f.Cut {
 		ctx = context.Background() // what was forwarded arrives whole
 	}
 	if f.Hold != nil {
@@ -210,6 +211,13 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(res.StatusCode)
 	rc := http.NewResponseController(w)
+	if f.Cut {
+		reply, _ := io.ReadAll(res.Body)
+		_, _ = w.Write(reply[:len(reply)/2])
+		_ = rc.Flush()
+		hijackAndReset(w)
+		return
+	}
 	buf := make([]byte, 16<<10)
 	for {
 		n, err := res.Body.Read(buf)

@@ -64,16 +64,10 @@ func TestTwoTabsSendAtOnce(t *testing.T) {
 func TestOtherTabHearsWhatThisOneDidNot(t *testing.T) {
 	r := newRig(t)
 	p := newProfile(t)
-	r.proxy.dropReplies(1000)
+	r.proxy.lose(1000, fault{Cut: true})
 	first := p.open(r.url + "/").allow(lostRequests)
 	id := first.send("[[echo alpha]]")
 	first.marked(id, "kept")
-	r.proxy.do(func(e exchange) fault {
-		if e.RequestID != "" {
-			return fault{Drop: true}
-		}
-		return fault{}
-	})
 	second := p.open(r.url + "/c/" + first.session())
 	second.marked(id, "answered")
 	first.marked(id, "answered")
