@@ -41,6 +41,7 @@ func ask(session, id, content string) engine.Ask {
 }
 
 func TestAThousandDuplicatesAtOnceCallTheModelOnce(t *testing.T) {
+	t.Parallel()
 	d := dbtest.Open(t)
 	e, demo := start(t, d, nil)
 	session, id := chat.NewID(), chat.NewID()

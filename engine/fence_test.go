@@ -35,6 +35,7 @@ func (s *stall) hold(r chat.Request) {
 func (s *stall) options(o *engine.Options) { o.Stall = s.hold }
 
 func TestS1S2AWorkerThatLostItsLeaseWritesNothing(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name string
 		step llmtest.Step // of the worker that is held
@@ -82,6 +83,7 @@ func TestS1S2AWorkerThatLostItsLeaseWritesNothing(t *testing.T) {
 }
 
 func TestAZombieThatWakesAfterTheEndWritesNothing(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStall(1)
 		r := newRig(t, s.options, llmtest.Answer("the zombie's"), llmtest.Answer("the heir's"))
@@ -97,6 +99,7 @@ func TestAZombieThatWakesAfterTheEndWritesNothing(t *testing.T) {
 }
 
 func TestALostLeaseIsForAPersonWhereTheModelCostsMoney(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStall(1)
 		r := newRig(t, func(o *engine.Options) { asks(o); s.options(o) }, llmtest.Answer("the zombie's"), llmtest.Answer("the heir's"))
@@ -113,6 +116,7 @@ func TestALostLeaseIsForAPersonWhereTheModelCostsMoney(t *testing.T) {
 
 // Held workers give their slots to their heirs, once.
 func TestALostLeaseLeaksNoSlot(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStall(1)
 		r := newRig(t, func(o *engine.Options) { s.options(o); o.Models[0].Concurrency, o.RunningPerUser = 2, 2 }, llmtest.Answer("ok"))
@@ -138,6 +142,7 @@ func TestALostLeaseLeaksNoSlot(t *testing.T) {
 }
 
 func TestAStopOfAHeldWorkerIsHonouredWhenItsLeaseEnds(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{"", "text"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStall(1)
@@ -162,6 +167,7 @@ func TestAStopOfAHeldWorkerIsHonouredWhenItsLeaseEnds(t *testing.T) {
 // A worker whose row is taken away under it, as another process life would:
 // the next heartbeat or piece of text tells it, and it cancels its call.
 func TestAFencedWorkerCancelsItsCall(t *testing.T) {
+	t.Parallel()
 	for name, step := range map[string]llmtest.Step{
 		"by its heartbeat": llmtest.Hang(),
 		"by its text":      llmtest.Then(llmtest.Then(llmtest.Hang(), "more"), "text"),
@@ -190,6 +196,7 @@ func TestAFencedWorkerCancelsItsCall(t *testing.T) {
 // S3: a stale worker's word is refused whatever it is, by the compare in
 // each of its writes.
 func TestS3EveryWriteOfAStaleAttemptIsFenced(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Fail(llmtest.Denied()), llmtest.Hang("text"))
 		id := r.say("hello")
@@ -254,6 +261,7 @@ func asJSON(t *testing.T, v any) string {
 // S38: leases of this life go by the monotonic clock and the workers' heartbeats,
 // so a long answer is never taken over.
 func TestS38ALongAnswerIsNotTakenOver(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		pieces := make([]string, 60)
 		for i := range pieces {

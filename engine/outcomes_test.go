@@ -19,6 +19,7 @@ import (
 // Contract, section 4, row by row: what the model does, and what the request, its
 // attempts and the ledger say then.
 func TestWhatBecomesOfEachOutcome(t *testing.T) {
+	t.Parallel()
 	type end struct {
 		code    string
 		outcome chat.Outcome
@@ -119,6 +120,7 @@ func TestWhatBecomesOfEachOutcome(t *testing.T) {
 }
 
 func TestTimeoutsAreKeptToTheSecond(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name string
 		step llmtest.Step
@@ -141,6 +143,7 @@ func TestTimeoutsAreKeptToTheSecond(t *testing.T) {
 }
 
 func TestTheEngineWaitsAsLongAsItIsAskedTo(t *testing.T) {
+	t.Parallel()
 	for _, after := range []time.Duration{10 * time.Second, 60 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, nil, llmtest.Fail(llmtest.Refused(after)), llmtest.Answer("ok"))
@@ -156,6 +159,7 @@ func TestTheEngineWaitsAsLongAsItIsAskedTo(t *testing.T) {
 
 // Full jitter: anywhere between nothing and twice as much each time.
 func TestBackoffStaysWithinItsBounds(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(o *engine.Options) { o.Models[0].MaxAttempts = 12 }, llmtest.Fail(llmtest.Unreachable()))
 		for range 4 {
@@ -177,6 +181,7 @@ func TestBackoffStaysWithinItsBounds(t *testing.T) {
 }
 
 func TestAnInsaneUsageCountNeverBecomesACredit(t *testing.T) {
+	t.Parallel()
 	for _, u := range []chat.Usage{
 		{InputTokens: -5, OutputTokens: -1, CachedTokens: -7},
 		{InputTokens: math.MaxInt64, OutputTokens: math.MaxInt64, CachedTokens: math.MaxInt64},
@@ -197,6 +202,7 @@ func TestAnInsaneUsageCountNeverBecomesACredit(t *testing.T) {
 }
 
 func TestTheChargeIsTheFrozenPriceOfTheUsage(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		u := chat.Usage{InputTokens: 1000, CachedTokens: 400, OutputTokens: 77}
 		r := newRig(t, nil, func(context.Context, llm.Call, func(llm.Piece)) (llm.Answer, error) {
@@ -211,6 +217,7 @@ func TestTheChargeIsTheFrozenPriceOfTheUsage(t *testing.T) {
 
 // The partial text of an attempt that is not used is not the next one's.
 func TestARetryStartsFromNothing(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Then(llmtest.Hang(), "first try"), llmtest.Paced(20*time.Second, "second", " try"))
 		id := r.say("hello")
@@ -230,6 +237,7 @@ func TestARetryStartsFromNothing(t *testing.T) {
 }
 
 func TestPartialTextReachesTheDatabaseEverySecond(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Paced(300*time.Millisecond, strings.Split(strings.Repeat("x", 40), "")...))
 		id := r.say("hello")

@@ -17,6 +17,7 @@ import (
 // opens the next life on the copy.
 
 func TestTheNextLifeAnswersWhatWaited(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Hang())
 		r.say("running")
@@ -34,6 +35,7 @@ func TestTheNextLifeAnswersWhatWaited(t *testing.T) {
 }
 
 func TestTheNextLifeRerunsWhatWasGeneratingWhereTheModelAllowsIt(t *testing.T) {
+	t.Parallel()
 	for _, text := range []string{"", "half an answer"} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, nil, llmtest.Hang(text))
@@ -57,6 +59,7 @@ func TestTheNextLifeRerunsWhatWasGeneratingWhereTheModelAllowsIt(t *testing.T) {
 }
 
 func TestTheNextLifeAsksAPersonWhereTheModelCostsMoney(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, asks, llmtest.Hang("half an answer"))
 		id, behind := r.say("hello"), r.say("behind")
@@ -77,6 +80,7 @@ func TestTheNextLifeAsksAPersonWhereTheModelCostsMoney(t *testing.T) {
 }
 
 func TestTheNextLifeHonoursAStopAndNeverCallsAgain(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct{ name, text string }{{"without text", ""}, {"with text", "half an answer"}} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -101,6 +105,7 @@ func TestTheNextLifeHonoursAStopAndNeverCallsAgain(t *testing.T) {
 }
 
 func TestTheNextLifeKeepsAnAskedForWait(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Fail(llmtest.Refused(50*time.Second)))
 		id := r.say("hello")
@@ -117,6 +122,7 @@ func TestTheNextLifeKeepsAnAskedForWait(t *testing.T) {
 }
 
 func TestS39AStoredWaitIsClampedWhenTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Fail(llmtest.Refused(50*time.Second)))
 		id := r.say("hello")
@@ -131,6 +137,7 @@ func TestS39AStoredWaitIsClampedWhenTheClockWasSetBack(t *testing.T) {
 }
 
 func TestTheNextLifeLeavesWhatHasEnded(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Answer("done"), llmtest.Fail(llmtest.Denied()))
 		done := r.say("q1")
@@ -154,6 +161,7 @@ func TestTheNextLifeLeavesWhatHasEnded(t *testing.T) {
 // A request that kills its process each time: the first two deaths are answered at
 // once, then it waits, and it is not asked for ever.
 func TestDeathsAreCountedApartAndEndInAPersonsHands(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(o *engine.Options) { o.Models[0].MaxCrashReruns, o.Models[0].MaxAttempts = 5, 2 }, llmtest.Hang())
 		id := r.say("hello")
@@ -186,6 +194,7 @@ func TestDeathsAreCountedApartAndEndInAPersonsHands(t *testing.T) {
 }
 
 func TestARequestOfAModelThatIsGoneFailsAndMayNameAnother(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(o *engine.Options) { o.Models[0].Concurrency = 1 }, llmtest.Hang("text"))
 		running := r.say("running")
@@ -205,6 +214,7 @@ func TestARequestOfAModelThatIsGoneFailsAndMayNameAnother(t *testing.T) {
 }
 
 func TestRequestsOfAModelThatIsGoneDoNotWaitForAUsersCap(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, twoModels, llmtest.Hang())
 		first := r.say("runs in both lives")
@@ -230,6 +240,7 @@ func TestRequestsOfAModelThatIsGoneDoNotWaitForAUsersCap(t *testing.T) {
 // Deleting is one transaction: a death right after it must not let the next life
 // run what was deleted.
 func TestTheNextLifeDoesNotRunWhatADeletionStopped(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Hang("text"))
 		running, waiting := r.say("running"), r.say("waiting")
@@ -251,6 +262,7 @@ func TestTheNextLifeDoesNotRunWhatADeletionStopped(t *testing.T) {
 }
 
 func TestDeletingAConversationStopsItsRuns(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Fail(llmtest.Denied()), llmtest.Hang("text"))
 		failed := r.say("failed")
@@ -276,6 +288,7 @@ func TestDeletingAConversationStopsItsRuns(t *testing.T) {
 
 // S58: what was told is stored, at every moment of a busy life.
 func TestS58WhateverWasToldBeforeADeathIsTrueAfterIt(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Paced(400*time.Millisecond, "a", "b", "c"))
 		answers := map[string]chat.RecordMessage{}

@@ -24,6 +24,7 @@ func (r *rig) retry(id string, attempt int64, model string) engine.Result {
 }
 
 func TestS20APersonMayAskAnyFailedRequestAgainUnderTheSameID(t *testing.T) {
+	t.Parallel()
 	for name, fail := range map[string]error{
 		"definite": llmtest.Denied(), "unknown": llmtest.Lost(), "auto": llmtest.Refused(time.Hour),
 	} {
@@ -51,6 +52,7 @@ func TestS20APersonMayAskAnyFailedRequestAgainUnderTheSameID(t *testing.T) {
 }
 
 func TestTwoTabsThatRetryStartOneAttempt(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Fail(llmtest.Denied()))
 		id := r.say("hello")
@@ -81,6 +83,7 @@ func TestTwoTabsThatRetryStartOneAttempt(t *testing.T) {
 }
 
 func TestARetryForAnAttemptThatIsOverJoinsWhatIsThere(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Fail(llmtest.Denied()), llmtest.Paced(time.Minute, "ok"))
 		id := r.say("hello")
@@ -118,6 +121,7 @@ func twoModels(o *engine.Options) {
 }
 
 func TestARetryMayNameAnotherModelAndThatIsOnRecord(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, twoModels, llmtest.Fail(llmtest.Denied()), llmtest.Answer("ok"))
 		id := r.say("hello")
@@ -148,6 +152,7 @@ func TestARetryMayNameAnotherModelAndThatIsOnRecord(t *testing.T) {
 
 // Who stored the failure may not have told its viewers yet when it is restarted.
 func TestARequestRestartedWhileItsWorkerLetsGoOfItRuns(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Fail(llmtest.Denied()))
 		for n := range 25 {
@@ -177,6 +182,7 @@ func TestARequestRestartedWhileItsWorkerLetsGoOfItRuns(t *testing.T) {
 }
 
 func TestARetryKeepsItsContextAndItsPlace(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Answer("a1"), llmtest.Fail(llmtest.Denied(), "half"), llmtest.Answer("a3"), llmtest.Answer("a2"), llmtest.Answer("a4"))
 		q1, q2, q3 := r.say("q1"), r.say("q2"), r.say("q3")
@@ -208,6 +214,7 @@ func TestARetryKeepsItsContextAndItsPlace(t *testing.T) {
 }
 
 func TestARetryOfTheNewestQuestionMovesTheHead(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Fail(llmtest.Denied()), llmtest.Answer("a1"))
 		q1 := r.say("q1")
@@ -221,6 +228,7 @@ func TestARetryOfTheNewestQuestionMovesTheHead(t *testing.T) {
 }
 
 func TestARetryThatWaitsHoldsBackWhatComesAfterIt(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Fail(llmtest.Refused(30*time.Second)), llmtest.Answer("a1"), llmtest.Answer("a2"))
 		q1, q2 := r.say("q1"), r.say("q2")
@@ -238,6 +246,7 @@ func TestARetryThatWaitsHoldsBackWhatComesAfterIt(t *testing.T) {
 }
 
 func TestAnExplicitRetryBeginsToCountAnew(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Fail(llmtest.Unreachable()))
 		id := r.say("hello")

@@ -53,6 +53,7 @@ type rig struct {
 	session string
 	file    string // of d
 	fatal   atomic.Pointer[error]
+	onFatal func()
 }
 
 // empty is a new database, made once: under the race detector SQLite needs a
@@ -132,10 +133,14 @@ func (r *rig) openDB(faults *dbtest.Faults) {
 	}
 	o := db.Options{Path: r.file, Readers: 1, Fatal: func(err error) {
 		r.fatal.Store(&err)
+		if r.onFatal != nil {
+			r.onFatal()
+		}
 		if faults == nil {
 			r.t.Errorf("fatal: %v", err)
 		}
 	}}
+	o.Driver = new(dbtest.Faults).Open // which waits for no disk
 	if faults != nil {
 		o.Driver = faults.Open
 	}

@@ -31,6 +31,7 @@ func sqliteError(code int) *sqlite.Error {
 }
 
 func TestInjectedErrorsLookLikeSQLites(t *testing.T) {
+	t.Parallel()
 	if !db.IsRetryable(busy) || !db.IsRetryable(full) || db.IsRetryable(ioError) || ioError.Code() != sqlite3.SQLITE_IOERR_FSYNC {
 		t.Fatalf("%v %v %v", busy, full, ioError)
 	}

@@ -30,6 +30,7 @@ func (r *rig) stop(id string, attempt int64) chat.Request {
 }
 
 func TestStopOfAWaitingQuestionFailsItAtOnceAndItIsNeverAsked(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Hang())
 		first := r.say("first")
@@ -53,6 +54,7 @@ func TestStopOfAWaitingQuestionFailsItAtOnceAndItIsNeverAsked(t *testing.T) {
 }
 
 func TestStopWhileWaitingToRetryFailsItAndItIsNotAskedAgain(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Fail(llmtest.Refused(30*time.Second)), llmtest.Answer("late"))
 		id := r.say("hello")
@@ -68,6 +70,7 @@ func TestStopWhileWaitingToRetryFailsItAndItIsNotAskedAgain(t *testing.T) {
 }
 
 func TestStopKeepsWhatCameAsTheAnswer(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Hang("half ", "an answer"))
 		id := r.say("hello")
@@ -84,6 +87,7 @@ func TestStopKeepsWhatCameAsTheAnswer(t *testing.T) {
 }
 
 func TestStopWithoutTextFailsAndNotesTheCallAsWaste(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Hang())
 		id := r.say("hello")
@@ -103,6 +107,7 @@ func TestStopWithoutTextFailsAndNotesTheCallAsWaste(t *testing.T) {
 }
 
 func TestS33AStopMeantForAnOlderAttemptChangesNothing(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Fail(llmtest.Denied()), llmtest.Paced(10*time.Second, "second"))
 		id := r.say("hello")
@@ -119,6 +124,7 @@ func TestS33AStopMeantForAnOlderAttemptChangesNothing(t *testing.T) {
 }
 
 func TestS32AStopAfterTheAnswerChangesNothing(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Answer("done"))
 		id := r.say("hello")
@@ -131,6 +137,7 @@ func TestS32AStopAfterTheAnswerChangesNothing(t *testing.T) {
 }
 
 func TestStopCancelsTheProviderWithinASecond(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cancelled := make(chan time.Time, 1)
 		r := newRig(t, nil, func(ctx context.Context, _ llm.Call, emit func(llm.Piece)) (llm.Answer, error) {
@@ -152,6 +159,7 @@ func TestStopCancelsTheProviderWithinASecond(t *testing.T) {
 }
 
 func TestAClientThatIgnoresTheStopIsLeftBehindAndNotHeard(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		r := newRig(t, nil, llmtest.Then(llmtest.Until(gate, llmtest.Answer("and more")), "this much"))
@@ -180,6 +188,7 @@ func (r *rig) live2(id string) *engine.Live { return r.e.Live(r.request(id).ID) 
 
 // Whichever compare-and-set wins is final; and the model is called once.
 func TestS32StopRacesWithCompletion(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Paced(500*time.Millisecond, "a", "b"))
 		for run := range 30 {
@@ -213,6 +222,7 @@ func TestS32StopRacesWithCompletion(t *testing.T) {
 // A stop that comes right after the submission finds the request in any state;
 // it must end, whatever it meets.
 func TestS32StopRacesWithTheStart(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Hang("x"))
 		for range 15 {
@@ -281,6 +291,7 @@ func (r *rig) pressStop(id string) {
 }
 
 func TestAStopBetweenTheClaimAndTheCallIsNotLost(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var r *rig
 		id := newID()
@@ -302,6 +313,7 @@ func TestAStopBetweenTheClaimAndTheCallIsNotLost(t *testing.T) {
 }
 
 func TestAStopStoredWhileTheCallFailsIsHonouredInsteadOfTheRetry(t *testing.T) {
+	t.Parallel()
 	for name, step := range map[string]llmtest.Step{
 		"refused":       llmtest.Fail(llmtest.Refused(0)),
 		"unreachable":   llmtest.Fail(llmtest.Unreachable()),
@@ -327,6 +339,7 @@ func TestAStopStoredWhileTheCallFailsIsHonouredInsteadOfTheRetry(t *testing.T) {
 }
 
 func TestAStopStoredWhileTheLineIsLostMakesThePartialTheAnswer(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var r *rig
 		id := newID()
@@ -342,6 +355,7 @@ func TestAStopStoredWhileTheLineIsLostMakesThePartialTheAnswer(t *testing.T) {
 }
 
 func TestStopIsForTheRequestWhoeverPressesIt(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Hang("text"))
 		id := r.say("hello")

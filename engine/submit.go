@@ -397,7 +397,7 @@ func stoppedFailure(o chat.Outcome) chat.Failure {
 func (e *Engine) DeleteConversation(ctx context.Context, user int64, session string) error {
 	stopped, err := e.db.DeleteConversation(context.WithoutCancel(ctx), user, session)
 	if err != nil {
-		return err
+		return e.storageProblem("", err)
 	}
 	e.hub.publish(user, Event{Type: "conversation", SessionID: session})
 	for _, r := range stopped {

@@ -27,6 +27,7 @@ func idAt(t time.Time) string { return ulid.MustNew(ulid.Timestamp(t), ulid.Defa
 // Contract, section 3, row by row.
 
 func TestTheFirstArrivalIsAcceptedAndAnswered(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Answer("answer"))
 		id := newID()
@@ -50,6 +51,7 @@ func TestTheFirstArrivalIsAcceptedAndAnswered(t *testing.T) {
 }
 
 func TestS4AnotherBodyUnderTheSameIDIsRefusedAndRevealsNothing(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Answer("the secret answer"))
 		id := newID()
@@ -75,6 +77,7 @@ func TestS4AnotherBodyUnderTheSameIDIsRefusedAndRevealsNothing(t *testing.T) {
 }
 
 func TestS5AnotherBodyIsRefusedWhileTheFirstIsInFlight(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Paced(time.Second, "answer"))
 		running, waiting := r.say("one"), r.say("two")
@@ -96,6 +99,7 @@ func TestS5AnotherBodyIsRefusedWhileTheFirstIsInFlight(t *testing.T) {
 }
 
 func TestS15S17ARepeatJoinsWhatWaitsOrRuns(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Paced(time.Second, "answer"))
 		running, waiting := r.say("one"), r.say("two")
@@ -119,6 +123,7 @@ func TestS15S17ARepeatJoinsWhatWaitsOrRuns(t *testing.T) {
 }
 
 func TestS18ARepeatAfterTheAnswerGetsTheSameMessage(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Answer("first answer"), llmtest.Answer("second answer"))
 		id := r.say("hello")
@@ -138,6 +143,7 @@ func TestS18ARepeatAfterTheAnswerGetsTheSameMessage(t *testing.T) {
 }
 
 func TestARepeatOfAFailureThatNeedsAPersonReplaysIt(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Fail(llmtest.Denied()), llmtest.Answer("no"))
 		id := r.say("hello")
@@ -152,6 +158,7 @@ func TestARepeatOfAFailureThatNeedsAPersonReplaysIt(t *testing.T) {
 }
 
 func TestARepeatOfAFailureThatAllowsItRestartsIt(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Fail(llmtest.Refused(2*time.Minute)), llmtest.Answer("at last"))
 		id := r.say("hello")
@@ -183,6 +190,7 @@ func TestARepeatOfAFailureThatAllowsItRestartsIt(t *testing.T) {
 }
 
 func TestARequestOfADeletedConversationIsGone(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Answer("answer"))
 		id := r.say("hello")
@@ -203,6 +211,7 @@ func TestARequestOfADeletedConversationIsGone(t *testing.T) {
 }
 
 func TestS56AnIDOfAPurgedConversationIsGoneAndThenExpired(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, rarely, llmtest.Answer("answer"))
 		id, plain := newID(), "order-4711-created"
@@ -246,6 +255,7 @@ func TestS56AnIDOfAPurgedConversationIsGoneAndThenExpired(t *testing.T) {
 func rarely(o *engine.Options) { o.Lease = 60 * 24 * time.Hour }
 
 func TestS10TheHorizonOutlivesTheProcess(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, rarely, llmtest.Answer("answer"))
 		id := r.say("hello")
@@ -263,6 +273,7 @@ func TestS10TheHorizonOutlivesTheProcess(t *testing.T) {
 }
 
 func TestS11AnIDFromTheFutureIsRefusedBeyondTenMinutes(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Answer("answer"))
 		if p := r.refused(r.message(idAt(time.Now().Add(11*time.Minute)), "hello")); p.Status != 400 || p.Code != "key_from_future" || p.Retry != chat.RetryNewID {
@@ -275,6 +286,7 @@ func TestS11AnIDFromTheFutureIsRefusedBeyondTenMinutes(t *testing.T) {
 }
 
 func TestAnIDFromTheFutureIsBelievedWhenTheClockIsNot(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		// Life one runs a day ahead; life two has the right time, behind what is stored.
 		file := filepath.Join(t.TempDir(), "test.db")
@@ -312,6 +324,7 @@ func TestAnIDFromTheFutureIsBelievedWhenTheClockIsNot(t *testing.T) {
 }
 
 func TestS8AnotherUsersIDIsNotSeen(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Answer("mine"), llmtest.Answer("yours"))
 		id := r.say("hello")
@@ -332,6 +345,7 @@ func TestS8AnotherUsersIDIsNotSeen(t *testing.T) {
 }
 
 func TestTheSameIDInAnotherConversationIsAnotherIntent(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Answer("one"), llmtest.Answer("two"))
 		id := r.say("hello")
@@ -343,6 +357,7 @@ func TestTheSameIDInAnotherConversationIsAnotherIntent(t *testing.T) {
 }
 
 func TestS43WhatIsRefusedStoresNothingAndLeavesTheIDUnused(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Answer("answer"))
 		id := newID()
@@ -371,6 +386,7 @@ func TestS43WhatIsRefusedStoresNothingAndLeavesTheIDUnused(t *testing.T) {
 }
 
 func TestS44WhatIsFrozenAtAcceptanceSurvivesADeployWithOtherDefaults(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Fail(llmtest.Denied()))
 		a := r.message(newID(), "hello")
@@ -398,6 +414,7 @@ func TestS44WhatIsFrozenAtAcceptanceSurvivesADeployWithOtherDefaults(t *testing.
 }
 
 func TestS64TwoTabsThatSendTheSameDraftUnderOneIDAreOneIntent(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Paced(time.Second, "answer"))
 		for range 20 {
@@ -431,6 +448,7 @@ func TestS64TwoTabsThatSendTheSameDraftUnderOneIDAreOneIntent(t *testing.T) {
 }
 
 func TestS47EditAndRegenerateAreNewIntentsBesideTheOld(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Answer("a1"), llmtest.Answer("a2"), llmtest.Answer("a3"), llmtest.Answer(" and more"))
 		first := r.say("q1")
@@ -485,6 +503,7 @@ func contents(th db.Thread) string {
 }
 
 func TestS48QuestionsAskedWhileBusyAreAnsweredInOrder(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Paced(time.Second, "a1"), llmtest.Paced(time.Second, "a2"), llmtest.Paced(time.Second, "a3"))
 		ids := []string{r.say("q1"), r.say("q2"), r.say("q3")}
@@ -505,6 +524,7 @@ func TestS48QuestionsAskedWhileBusyAreAnsweredInOrder(t *testing.T) {
 }
 
 func TestTwoHundredIDsAtOnceOverTwentyConversationsKeepTheirOrder(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(o *engine.Options) { o.Models[0].Concurrency = 8 }, llmtest.Paced(10*time.Millisecond, "answer"))
 		var sessions []string
@@ -546,6 +566,7 @@ func TestTwoHundredIDsAtOnceOverTwentyConversationsKeepTheirOrder(t *testing.T) 
 // The limits come after dedupe.
 
 func TestS42TooManyQuestionsOfOneUserAreRefusedAndRepeatsAreNot(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(o *engine.Options) { o.PerUserPerMinute = 5 }, llmtest.Answer("answer"))
 		var ids []string
@@ -576,6 +597,7 @@ func TestS42TooManyQuestionsOfOneUserAreRefusedAndRepeatsAreNot(t *testing.T) {
 }
 
 func TestS42RepeatsThatArriveDuringTheAcceptanceAreNotCounted(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(o *engine.Options) { o.PerUserPerMinute, o.Queue = 1, 1 }, llmtest.Answer("answer"))
 		id := newID()
@@ -594,6 +616,7 @@ func TestS42RepeatsThatArriveDuringTheAcceptanceAreNotCounted(t *testing.T) {
 }
 
 func TestAFullQueueStoresNothingAndStillAnswersRepeats(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(o *engine.Options) { o.Queue, o.Models[0].Concurrency = 3, 1 }, llmtest.Paced(time.Second, "answer"))
 		running := r.say("running")
@@ -621,6 +644,7 @@ func TestAFullQueueStoresNothingAndStillAnswersRepeats(t *testing.T) {
 }
 
 func TestS31AClientThatHangsUpCancelsNothing(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Paced(time.Second, "one ", "two"))
 		ctx, hangUp := context.WithCancel(r.ctx)
@@ -636,6 +660,7 @@ func TestS31AClientThatHangsUpCancelsNothing(t *testing.T) {
 }
 
 func TestAReceiptHasEveryArrivalReportedBefore(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil, llmtest.Answer("answer"))
 		id := r.say("hello")

@@ -32,6 +32,13 @@ func New(steps ...Step) *Client {
 	return &Client{steps: steps}
 }
 
+// Play forgets the calls so far and plays these steps from now on.
+func (c *Client) Play(steps ...Step) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.steps, c.calls = steps, nil
+}
+
 // Stream implements [llm.Client].
 func (c *Client) Stream(ctx context.Context, call llm.Call, emit func(llm.Piece)) (llm.Answer, error) {
 	c.mu.Lock()
@@ -102,13 +109,16 @@ func Until(gate <-chan struct{}, step Step) Step {
 	}
 }
 
-// Then gives these pieces and goes on with step.
+// Then gives these pieces and goes on with step; its answer begins with them.
 func Then(step Step, pieces ...string) Step {
 	return func(ctx context.Context, c llm.Call, emit func(llm.Piece)) (llm.Answer, error) {
-		if _, err := play(ctx, 0, pieces, emit); err != nil {
+		text, err := play(ctx, 0, pieces, emit)
+		if err != nil {
 			return llm.Answer{}, err
 		}
-		return step(ctx, c, emit)
+		a, err := step(ctx, c, emit)
+		a.Content = text + a.Content
+		return a, err
 	}
 }
 
