@@ -434,11 +434,10 @@ func TestWhatIsRefusedLeavesTheIDUnused(t *testing.T) {
 
 func TestRepeatsAreFreeOfTheRateLimit(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, func(s *setup) { s.engine.PerUserPerMinute = 2 })
+	d := openDoor(t, func(s *setup) { s.engine.PerUserPerMinute = 1 })
 	session, id, _ := d.answered("[[echo yes]]")
-	d.answered("[[echo yes]]")
 	next := chat.NewID()
-	r := d.chat(ask(session, next, "[[echo no]]")).has("Retry-After", "30")
+	r := d.chat(ask(session, next, "[[echo no]]")).has("Retry-After", "60")
 	if p := r.refused(429, "rate_limited"); p.Retry != chat.RetrySameID || !strings.Contains(p.Detail, "limits.per_user_per_minute") {
 		t.Errorf("%+v", p)
 	}
@@ -450,42 +449,37 @@ func TestRepeatsAreFreeOfTheRateLimit(t *testing.T) {
 }
 
 func TestAClientThatHangsUpStopsNothingAndIsOnRecord(t *testing.T) {
-	t.Parallel()
-	d := openDoor(t)
-	session, id := chat.NewID(), chat.NewID()
-	body := ask(session, id, "Pour.", "model", "tap")
-	d.tapped(session, id)
-	ctx, hangUp := context.WithCancel(t.Context())
-	gone := make(chan error)
-	go func() {
-		req, _ := http.NewRequestWithContext(ctx, "POST", d.url+"/api/chat", strings.NewReader(mustJSON(body)))
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("Prefer", "wait=60")
-		_, err := d.client.Do(req)
-		gone <- err
-	}()
-	// It is counted while it waits, and after it hung up.
-	waiting := func() arrivalRow {
-		for {
-			if rc := d.receipt(session, id); len(rc.Arrivals) == 2 {
-				return rc.Arrivals[1]
+	inBubble(t, func(t *testing.T, d *door) {
+		session, id := chat.NewID(), chat.NewID()
+		d.tapped(session, id)
+		ctx, hangUp := context.WithCancel(t.Context())
+		gone := make(chan error)
+		go func() {
+			req, _ := http.NewRequestWithContext(ctx, "POST", d.url+"/api/chat", strings.NewReader(mustJSON(ask(session, id, "Pour.", "model", "tap"))))
+			req.Header.Set("Content-Type", "application/json")
+			req.Header.Set("Prefer", "wait=60")
+			_, err := d.client.Do(req)
+			gone <- err
+		}()
+		synctest.Wait()
+		onRecord := func(when string) {
+			rc := d.receipt(session, id)
+			if len(rc.Arrivals) != 2 || rc.Arrivals[1].Decision != chat.DecisionJoined || rc.Arrivals[1].Status != nil {
+				t.Errorf("%s: arrivals %s", when, mustJSON(rc.Arrivals))
 			}
 		}
-	}
-	if a := waiting(); a.Decision != chat.DecisionJoined || a.Status != nil {
-		t.Errorf("arrival %+v", a)
-	}
-	hangUp()
-	if err := <-gone; err == nil {
-		t.Error("it was answered")
-	}
-	d.tap.pour(id, 1, "Still here.", chat.FinishStop)
-	if rec := d.settled(session, id); rec.Content != "Still here." {
-		t.Errorf("%+v", rec)
-	}
-	if a := waiting(); a.Decision != chat.DecisionJoined || a.Status != nil {
-		t.Errorf("arrival %+v", a)
-	}
+		onRecord("while it waits")
+		hangUp()
+		if err := <-gone; err == nil {
+			t.Error("it was answered")
+		}
+		synctest.Wait() // the server has noticed
+		d.tap.pour(id, 1, "Still here.", chat.FinishStop)
+		if rec := d.settled(session, id); rec.Content != "Still here." {
+			t.Errorf("%+v", rec)
+		}
+		onRecord("in the end")
+	})
 }
 
 func TestAWaitingRepeatIsOnRecordOnceAndWithItsStatus(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -198,6 +199,7 @@ func TestASlowBodyIsGivenUpAndCostsNobodyAnything(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			conn.SetDeadline(time.Now().Add(time.Hour))
 			start := time.Now()
 			fmt.Fprintf(conn, head, c.path, c.contentType)
 			d.get("/healthz").wants(200) // meanwhile
@@ -212,18 +214,21 @@ func TestASlowBodyIsGivenUpAndCostsNobodyAnything(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		conn.SetDeadline(time.Now().Add(time.Hour))
 		start := time.Now()
 		fmt.Fprintf(conn, head, "/api/chat", "application/json")
-		go func() {
+		var drips sync.WaitGroup
+		drips.Go(func() {
 			for {
 				time.Sleep(time.Second)
 				if _, err := conn.Write([]byte(" ")); err != nil {
 					return
 				}
 			}
-		}()
+		})
 		b, _ := io.ReadAll(conn)
 		conn.Close()
+		drips.Wait()
 		if took := time.Since(start); took > 31*time.Second || !strings.HasPrefix(string(b), "HTTP/1.1 408") {
 			t.Errorf("%.100q after %s", b, took)
 		}
@@ -250,7 +255,7 @@ func TestManySlowClientsBlockNobody(t *testing.T) {
 	}
 	start := time.Now()
 	d.answered("[[echo yes]]")
-	if took := time.Since(start); took > 10*time.Second {
+	if took := time.Since(start); took > 20*time.Second {
 		t.Errorf("an answer took %s", took)
 	}
 }

@@ -217,8 +217,8 @@ func (t *tap) of(id string, attempt int64) chan any {
 	return t.calls[k]
 }
 
-// pour hands the call what it does next: a string is a piece of the answer, a
-// [chat.Finish] its end, an error its failure.
+// pour hands the call what it does next: a string is a piece of the answer, an
+// [llm.Piece] may be a thought, a [chat.Finish] is its end, an error its failure.
 func (t *tap) pour(id string, attempt int64, what ...any) {
 	for _, w := range what {
 		t.of(id, attempt) <- w
@@ -236,7 +236,7 @@ func (t *tap) Stream(ctx context.Context, c llm.Call, emit func(llm.Piece)) (llm
 	t.mu.Lock()
 	t.count++
 	t.mu.Unlock()
-	var text string
+	var text, thought string
 	for from := t.of(c.RequestID, c.Attempt); ; {
 		select {
 		case <-ctx.Done():
@@ -246,10 +246,13 @@ func (t *tap) Stream(ctx context.Context, c llm.Call, emit func(llm.Piece)) (llm
 			case string:
 				text += w
 				emit(llm.Piece{Text: w})
+			case llm.Piece:
+				thought += w.Reasoning
+				emit(w)
 			case error:
 				return llm.Answer{}, w
 			case chat.Finish:
-				return llm.Answer{Content: text, Finish: w, Usage: chat.Usage{InputTokens: 10, OutputTokens: 10}}, nil
+				return llm.Answer{Content: text, Reasoning: thought, Finish: w, Usage: chat.Usage{InputTokens: 10, OutputTokens: 10}}, nil
 			}
 		}
 	}
@@ -290,12 +293,12 @@ func (d *door) open(method, path string, body any, header ...string) *http.Respo
 		}
 		reader = bytes.NewReader(j)
 	}
-	ctx := d.t.Context()
-	if d.listener == nil { // a bubble finds out by itself when nothing moves
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, limit)
-		d.t.Cleanup(cancel)
+	patience := limit
+	if d.listener != nil {
+		patience = time.Hour // of a bubble's time, which costs nothing
 	}
+	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
+	d.t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, method, d.url+path, reader)
 	if err != nil {
 		d.t.Fatal(err)

@@ -12,3 +12,8 @@ func ParseCursor(id string) (attempt int64, offset int) {
 	c := parseCursor(id)
 	return c.attempt, c.offset
 }
+
+// Around is a handler behind what is around all of them.
+func (s *Server) Around(h http.Handler) http.Handler {
+	return s.s.trace(s.s.recovered(s.s.headers(h)))
+}

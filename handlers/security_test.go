@@ -1,10 +1,13 @@
 package handlers_test
 
 import (
+	"bytes"
 	"database/sql"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +15,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"semel/chat"
+	"semel/handlers"
 	"semel/static"
 )
 
@@ -311,4 +315,31 @@ func TestWhatClientsSendDoesNotReachTheHeaders(t *testing.T) {
 			t.Errorf("%s: %d %v", path, r.status, r.header)
 		}
 	}
+}
+
+func TestAPanicIsAnAnswerAndHasALine(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	s := handlers.New(handlers.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	w := httptest.NewRecorder()
+	s.Around(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a canary") })).ServeHTTP(w, httptest.NewRequest("GET", "/x", nil))
+	r := reply{t, w.Code, w.Header(), w.Body.Bytes()}
+	r.wellFormed("a panic")
+	if p := r.refused(500, "internal"); strings.Contains(string(r.body), "canary") || p.Retry != chat.RetrySameID {
+		t.Errorf("%+v", p)
+	}
+	if trace := w.Header().Get("X-Trace-Id"); !strings.Contains(log.String(), "canary") || !strings.Contains(log.String(), trace) {
+		t.Errorf("log %q", log.String())
+	}
+	// After the first byte the only error left is to hang up.
+	defer func() {
+		if v := recover(); v != http.ErrAbortHandler {
+			t.Errorf("recovered %v", v)
+		}
+	}()
+	s.Around(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("half"))
+		panic("late")
+	})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/x", nil))
+	t.Error("it went on")
 }

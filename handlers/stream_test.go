@@ -164,9 +164,11 @@ func TestACursorOfAnOlderAttemptStartsOver(t *testing.T) {
 func TestAViewerOfAnAttemptIsToldOfTheNext(t *testing.T) {
 	inBubble(t, func(t *testing.T, d *door) {
 		session, id := chat.NewID(), chat.NewID()
+		f := d.stream("/api/chat", ask(session, id, "Pour.", "model", "tap"))
+		list := f.until("attempt")
 		d.tap.pour(id, 1, errBusyForNow)
 		d.tap.pour(id, 2, "Yes.", chat.FinishStop)
-		list := d.stream("/api/chat", ask(session, id, "Pour.", "model", "tap")).rest()
+		list = append(list, f.rest()...)
 		attempts := named(list, "attempt")
 		if len(attempts) != 2 || !strings.Contains(attempts[1].data, `"engine_retry"`) || joined(t, list) != "Yes." {
 			t.Errorf("%+v", list)
@@ -448,6 +450,25 @@ func TestAcceptSaysWhetherItIsAStream(t *testing.T) {
 			t.Errorf("Accept %q: %d %s", accept, res.StatusCode, res.Header.Get("Content-Type"))
 		}
 		res.Body.Close()
+	}
+}
+
+func TestThoughtsAreShownButAreNoPartOfTheAnswer(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t)
+	session, id := chat.NewID(), chat.NewID()
+	f := d.stream("/api/chat", ask(session, id, "Pour.", "model", "tap"))
+	d.tap.pour(id, 1, llm.Piece{Reasoning: "Let me "}, llm.Piece{Reasoning: "see."}, "Yes.", chat.FinishStop)
+	for _, list := range [][]event{f.rest(), d.stream(streamPath(session, id), nil).rest()} {
+		thought := ""
+		for _, ev := range named(list, "reasoning") {
+			thought += ev.text(t)
+		}
+		var end chat.Record
+		only(t, list, "end").into(t, &end)
+		if thought != "Let me see." || joined(t, list) != "Yes." || end.Message.Reasoning != thought || end.Content != "Yes." {
+			t.Errorf("%+v", list)
+		}
 	}
 }
 
