@@ -192,7 +192,7 @@ class Chat {
       case 'failed':
         this.#accepted(entry);
         this.log.failed(question, problem);
-        if (problem.partial) this.refresh();
+        this.refresh(); // a retry names the attempt that failed, and a problem does not say which it was
         break;
       case 'record':
         this.#accepted(entry);
@@ -363,6 +363,7 @@ class Chat {
         this.#join();
       } else if (verdict.kind === 'failed') {
         this.log.failed(question, verdict.problem);
+        this.refresh(); // another attempt failed than the one on screen
       } else {
         this.#notice(verdict.problem ? explain(verdict.problem) : t('js.unreachable'));
         if (verdict.kind === 'refused') this.refresh();
