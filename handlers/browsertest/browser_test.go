@@ -189,7 +189,10 @@ func (tb *tab) allow(parts ...string) *tab {
 	return tb
 }
 
-const lostRequests = "Failed to load resource: net::ERR_"
+const (
+	lostRequests = "Failed to load resource: net::ERR_"
+	failedReply  = "the server responded with a status of 422" // a failure that was quicker than the reply
+)
 
 // silent fails the test when the page complained.
 func (tb *tab) silent() {

@@ -225,6 +225,7 @@ func TestStopBeforeTheFirstToken(t *testing.T) {
 func TestBrokenAnswerStaysAndTheNextTurnGoesOn(t *testing.T) {
 	r := newRig(t, func(e *engine.Options, _ *handlers.Options) { e.Models[0].Rerun = false })
 	tb := newProfile(t).open(r.url + "/")
+	tb.allow(failedReply)
 	id := tb.send("[[cut 30]] [[rate 200]] alpha")
 	tb.marked(id, "unknown")
 	tb.wait(`document.querySelector('[data-partial=interrupted]')`)
@@ -250,6 +251,7 @@ func TestBrokenAnswerStaysAndTheNextTurnGoesOn(t *testing.T) {
 func TestRetryReplacesTheBrokenText(t *testing.T) {
 	r := newRig(t, func(e *engine.Options, _ *handlers.Options) { e.Models[0].Rerun = false })
 	tb := newProfile(t).open(r.url + "/")
+	tb.allow(failedReply)
 	id := tb.send("[[cut 30 once]] [[tokens 60]] [[rate 200]] alpha")
 	tb.marked(id, "unknown")
 	tb.click(`button[data-action=retry]`, 1)
@@ -260,6 +262,20 @@ func TestRetryReplacesTheBrokenText(t *testing.T) {
 	tb.reload()
 	r.check(2, tb)
 	tb.reads(want...)
+}
+
+// A failure that the page hears from the reply to its message, and not from a
+// stream, can be retried like any other.
+func TestFailureInTheReplyCanBeRetried(t *testing.T) {
+	r := newRig(t)
+	r.proxy.lose(1, fault{Cut: true}) // until the page asks again it has failed
+	tb := newProfile(t).open(r.url+"/").allow(lostRequests, failedReply)
+	id := tb.send("[[fail 400 once]] [[echo alpha]]")
+	tb.marked(id, "failed")
+	tb.click(`button[data-action=retry]`, 1)
+	tb.marked(id, "answered")
+	r.check(2, tb)
+	tb.reads("? [[fail 400 once]] [[echo alpha]]", "! alpha")
 }
 
 // An engine's own retry is one answer to the page, and needs nobody.

@@ -98,6 +98,7 @@ func TestUnsentMessageOfANewChatIsSentByEitherTab(t *testing.T) {
 func TestTwoTabsRetryOnce(t *testing.T) {
 	r := newRig(t)
 	first := newProfile(t).open(r.url + "/")
+	first.allow(failedReply)
 	id := first.send("[[fail 400 once]] [[tokens 40]] [[rate 200]]")
 	first.marked(id, "failed")
 	second := newProfile(t).open(r.url + "/c/" + first.session())
@@ -130,6 +131,7 @@ func TestTwoTabsRetryOnce(t *testing.T) {
 func TestDoubleClickOnRetryStartsOneAttempt(t *testing.T) {
 	r := newRig(t)
 	tb := newProfile(t).open(r.url + "/")
+	tb.allow(failedReply)
 	id := tb.send("[[fail 400 once]] [[wait 300]] [[echo alpha]]")
 	tb.marked(id, "failed")
 	tb.click("button[data-action=retry]", 2)
