@@ -3,261 +3,12 @@ package db
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"semel/chat"
 )
-
-// A change is one change of state: from the state, attempt and owner the caller
-// believes in, or not at all (contract, section 2).
-type change struct {
-	r      *chat.Request // as the caller believes it is
-	to     chat.State
-	actor  string
-	reason string
-	sql    string // an UPDATE that ends with sqlHeld
-	args   []any
-}
-
-// transition makes c and appends its row to transitions. It returns ErrFenced
-// when the request is not as c.r says.
-func (tx *Tx) transition(c change) error {
-	if !c.r.State.CanBecome(c.to) {
-		panic(fmt.Sprintf("db: no edge from %s to %s", c.r.State, c.to))
-	}
-	n, err := tx.exec(c.sql, append(c.args, c.r.ID, c.r.State, c.r.Attempt, nullString(c.r.Owner))...)
-	if err != nil {
-		return fmt.Errorf("%s to %s: %w", c.r.State, c.to, err)
-	}
-	if n != 1 {
-		return ErrFenced
-	}
-	if _, err := tx.exec(sqlInsertTransition, c.r.State, c.to, c.actor, c.reason, tx.now, tx.n, c.r.ID); err != nil {
-		return fmt.Errorf("record transition: %w", err)
-	}
-	return nil
-}
-
-func nullString(s string) any {
-	if s == "" {
-		return nil
-	}
-	return s
-}
-
-// A Claim asks for the right to generate the next attempt of a request.
-type Claim struct {
-	Request      chat.Request // pending, as the caller believes it is
-	Owner        string
-	Lease        time.Duration
-	ContextLimit int64 // tokens of earlier messages that fit; 0 is no limit
-}
-
-// ErrNotYourTurn: an earlier request of the conversation is unfinished, or
-// another of it is generating. Nothing was stored.
-var ErrNotYourTurn = errors.New("another request of the conversation comes first")
-
-// Claim makes c.Owner the one worker of the request's next attempt and freezes
-// what is sent, durable before the first byte goes to the provider. It returns
-// the request as it is now and the numbers of the messages to send, oldest first.
-// Errors: ErrFenced, ErrNotYourTurn.
-func (d *DB) Claim(ctx context.Context, c Claim) (r chat.Request, turns []int64, err error) {
-	err = d.write(ctx, func(tx *Tx) (err error) {
-		r, turns, err = tx.claim(c)
-		return err
-	})
-	if err != nil {
-		return c.Request, nil, err
-	}
-	return r, turns, nil
-}
-
-func (tx *Tx) claim(c Claim) (chat.Request, []int64, error) {
-	r := c.Request
-	if err := tx.settleEarlier(r); err != nil {
-		return r, nil, err
-	}
-	var context, model string
-	var head int64
-	found, err := tx.queryRow(sqlSelectForClaim, []any{r.ID}, &r.Placed, &r.ParentSeq, &context, &r.ContextDropped, &model, &head)
-	if err != nil || !found {
-		return r, nil, orFenced(err)
-	}
-	if model != r.Model {
-		return r, nil, ErrFenced // restarted with another one: the attempt does not tell
-	}
-	if !r.Placed && r.Kind == chat.KindMessage {
-		r.ParentSeq = head
-	}
-	if context == "" {
-		if context, r.ContextDropped, err = tx.freezeContext(r, c.ContextLimit); err != nil {
-			return r, nil, err
-		}
-	}
-	lease := tx.now.Add(c.Lease)
-	err = tx.transition(change{
-		r: &c.Request, to: chat.StateGenerating, actor: "worker:" + c.Owner, reason: "claimed",
-		sql: sqlClaim, args: []any{c.Owner, lease, r.ParentSeq, context, r.ContextDropped, tx.now},
-	})
-	if isUnique(err) {
-		return r, nil, ErrNotYourTurn
-	}
-	if err != nil {
-		return r, nil, err
-	}
-	if !r.Placed && r.Kind.WritesQuestion() {
-		if _, err := tx.exec(sqlMoveHead, r.Seq, tx.now, r.ConversationID); err != nil {
-			return r, nil, err
-		}
-	}
-	r.State, r.Attempt, r.Owner, r.Placed = chat.StateGenerating, r.Attempt+1, c.Owner, true
-	r.RetryAt, r.UpdatedAt = time.Time{}, tx.now
-	if _, err := tx.exec(sqlInsertAttempt, r.Attempt, c.Owner, r.Model, tx.now, tx.now, tx.n, r.ID, chat.StatePending); err != nil {
-		return r, nil, fmt.Errorf("insert attempt: %w", err)
-	}
-	turns, err := parseContext(context)
-	return r, turns, err
-}
-
-// settleEarlier returns ErrNotYourTurn while an earlier request of the
-// conversation waits or runs. Questions that were stopped before their first
-// claim get their place in the history now: it could not be known while the
-// answers before them were still to come.
-func (tx *Tx) settleEarlier(r chat.Request) error {
-	var stopped []chat.Request
-	err := tx.query(sqlSelectEarlier, []any{r.ConversationID, r.Seq}, func(row row) error {
-		e := chat.Request{ConversationID: r.ConversationID}
-		if err := row.scan(&e.ID, &e.Seq, &e.Kind, &e.State); err != nil {
-			return err
-		}
-		if e.State.Live() {
-			return ErrNotYourTurn
-		}
-		stopped = append(stopped, e)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for _, e := range stopped {
-		if err := tx.place(&e); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func orFenced(err error) error {
-	if err != nil {
-		return err
-	}
-	return ErrFenced
-}
-
-// freezeContext walks from the request to the start of its branch and returns
-// the numbers of the messages that fit, and how many did not. The request's own
-// question, or the message it continues or answers anew, is always sent.
-func (tx *Tx) freezeContext(r chat.Request, limit int64) (string, int64, error) {
-	at := r.ParentSeq
-	if r.Kind.WritesQuestion() {
-		at = r.Seq
-	}
-	var kept []string // newest first
-	var tokens, dropped int64
-	err := tx.query(sqlSelectBranch, []any{r.ConversationID, at}, func(row row) error {
-		var seq, size, parent int64
-		if err := row.scan(&seq, &size, &parent); err != nil || seq != at {
-			return err // a parent always has a smaller number: this one is of another branch
-		}
-		if tokens += size; limit > 0 && tokens > limit && len(kept) > 0 {
-			dropped++
-		} else {
-			kept = append(kept, strconv.FormatInt(seq, 10))
-		}
-		if at = parent; seq == r.Seq {
-			at = r.ParentSeq // its row does not say so yet
-		}
-		if at == 0 {
-			return errEnough
-		}
-		return nil
-	})
-	if err != nil && err != errEnough {
-		return "", 0, err
-	}
-	if at != 0 {
-		return "", 0, fmt.Errorf("message %d of conversation %d is missing", at, r.ConversationID)
-	}
-	slices.Reverse(kept)
-	return strings.Join(kept, " "), dropped, nil
-}
-
-// errEnough ends a query before its last row.
-var errEnough = errors.New("enough")
-
-func parseContext(s string) ([]int64, error) {
-	fields := strings.Fields(s)
-	seqs := make([]int64, len(fields))
-	for i, f := range fields {
-		n, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("context %q: %w", s, err)
-		}
-		seqs[i] = n
-	}
-	return seqs, nil
-}
-
-// Heartbeat extends the lease of the attempt that r describes. ErrFenced means
-// that it is lost: the worker stops and writes nothing more.
-func (d *DB) Heartbeat(ctx context.Context, r chat.Request, lease time.Duration) error {
-	return d.write(ctx, func(tx *Tx) error {
-		return tx.heldExec(sqlHeartbeat, []any{tx.now.Add(lease)}, r)
-	})
-}
-
-// heldExec runs an UPDATE that ends with sqlHeld.
-func (tx *Tx) heldExec(sql string, args []any, r chat.Request) error {
-	n, err := tx.exec(sql, append(args, r.ID, r.State, r.Attempt, nullString(r.Owner))...)
-	if err != nil {
-		return err
-	}
-	if n != 1 {
-		return ErrFenced
-	}
-	return nil
-}
-
-// A Partial is a piece of an answer that has not ended yet.
-type Partial struct {
-	Text, Reasoning string
-	FirstTokenAt    time.Time
-}
-
-func (p Partial) empty() bool { return p.Text == "" && p.Reasoning == "" }
-
-// AppendPartial stores the next piece of the attempt that r describes.
-func (d *DB) AppendPartial(ctx context.Context, r chat.Request, p Partial) error {
-	return d.write(ctx, func(tx *Tx) error { return tx.appendPartial(r, p) })
-}
-
-func (tx *Tx) appendPartial(r chat.Request, p Partial) error {
-	n, err := tx.exec(sqlInsertPartial, p.Text, p.Reasoning, tx.now, r.ID, r.State, r.Attempt, nullString(r.Owner))
-	if err != nil {
-		return err
-	}
-	if n != 1 {
-		return ErrFenced
-	}
-	_, err = tx.exec(sqlFirstToken, ms(p.FirstTokenAt), r.ID, r.Attempt)
-	return err
-}
 
 // An Answer is what a model gave, final.
 type Answer struct {
@@ -284,17 +35,6 @@ func (d *DB) Finish(ctx context.Context, r chat.Request, a Answer) (chat.Request
 		*r, err = tx.finish(*r, a)
 		return err
 	})
-}
-
-// change runs fn, which changes a copy of r, as one transaction. It returns that
-// copy when it is durable and r as it was given when not: whoever tries again
-// believes what was true before.
-func (d *DB) change(ctx context.Context, r chat.Request, fn func(*Tx, *chat.Request) error) (chat.Request, error) {
-	changed := r
-	if err := d.write(ctx, func(tx *Tx) error { return fn(tx, &changed) }); err != nil {
-		return r, err
-	}
-	return changed, nil
 }
 
 func (tx *Tx) finish(r chat.Request, a Answer) (chat.Request, error) {
@@ -533,106 +273,12 @@ func (d *DB) RequestStop(ctx context.Context, r chat.Request) error {
 	})
 }
 
-// PartialText returns what is stored of an attempt's text so far.
-func (d *DB) PartialText(ctx context.Context, id, attempt int64) (p Partial, err error) {
-	err = d.read(ctx, func(c *conn) (err error) {
-		p, err = c.partial(id, attempt)
-		return err
-	})
-	return p, err
-}
-
-func (c *conn) partial(id, attempt int64) (Partial, error) {
-	var p Partial
-	var text, reasoning strings.Builder
-	err := c.query(sqlSelectPartials, []any{id, attempt}, func(r row) error {
-		var t, g string
-		if err := r.scan(&t, &g); err != nil {
-			return err
-		}
-		text.WriteString(t)
-		reasoning.WriteString(g)
-		return nil
-	})
-	p.Text, p.Reasoning = text.String(), reasoning.String()
-	return p, err
-}
-
-// FrozenContext returns the numbers of the messages that a claimed request sends,
-// oldest first.
-func (d *DB) FrozenContext(ctx context.Context, id int64) (seqs []int64, err error) {
-	err = d.read(ctx, func(c *conn) error {
-		var s string
-		if _, err := c.queryRow(sqlSelectContext, []any{id}, &s); err != nil {
-			return err
-		}
-		seqs, err = parseContext(s)
-		return err
-	})
-	return seqs, err
-}
-
-// Turns returns the messages with these numbers in this order: the prompt.
-func (d *DB) Turns(ctx context.Context, conversation int64, seqs []int64) (turns []chat.Message, err error) {
-	list, err := json.Marshal(seqs)
-	if err != nil {
-		return nil, err
-	}
-	err = d.readOne(ctx, func(c *conn) error {
-		return c.query(sqlSelectTurns, []any{conversation, string(list)}, func(r row) error {
-			var m chat.Message
-			defer func() { turns = append(turns, m) }()
-			return r.scan(&m.Seq, &m.Role, &m.Content)
-		})
-	})
-	if err == nil && len(turns) != len(seqs) {
-		err = fmt.Errorf("conversation %d has %d of the messages %v", conversation, len(turns), seqs)
-	}
-	return turns, err
-}
-
-// sqlHeld is the compare of every compare-and-set: the state, attempt and owner
-// that the caller believes in.
-const sqlHeld = ` WHERE id = ? AND state = ? AND attempt = ? AND owner IS ?`
-
 const (
-	sqlInsertTransition = `INSERT INTO transitions (request_id, n, from_state, to_state, attempt, actor, reason, at, tx)
-		SELECT id, steps, ?, ?, attempt, ?, ?, ?, ? FROM requests WHERE id = ?`
-
-	sqlSelectForClaim = `SELECT r.placed, r.parent_seq, r.context, r.context_dropped, r.model, c.head_seq
-		FROM requests r JOIN conversations c ON c.id = r.conversation_id WHERE r.id = ?`
-
-	sqlClaim = `UPDATE requests SET state = 'generating', steps = steps + 1, attempt = attempt + 1, owner = ?,
-		lease_until = ?, placed = 1, parent_seq = ?, context = ?, context_dropped = ?, retry_at = NULL, updated_at = ?` + sqlHeld
-
-	// The words of the partial index, so that it is used; an acknowledged request
-	// has its answer and holds nobody up.
-	sqlSelectEarlier = `SELECT id, seq, kind, state FROM requests WHERE conversation_id = ? AND seq < ?
-		AND (state NOT IN ('committed', 'failed') OR placed = 0) AND state <> 'acknowledged' ORDER BY seq`
-
-	// From a message back towards the start, with whatever lies between the messages
-	// of its branch. A statement a message, or one that recurses from each to its
-	// parent, cost a claim more than all the rest of it together.
-	sqlSelectBranch = `SELECT m.seq, m.tokens, CASE WHEN ` + sqlAnswersQuestion + ` THEN r.seq ELSE r.parent_seq END
-		FROM messages m JOIN requests r ON r.id = m.request_id
-		WHERE m.conversation_id = ? AND m.seq <= ? ORDER BY m.seq DESC`
-
 	sqlMoveHead = `UPDATE conversations SET head_seq = ?, updated_at = ? WHERE id = ?`
 
 	sqlMoveHeadIfNewest = `UPDATE conversations SET head_seq = ?, updated_at = ? WHERE id = ? AND NOT EXISTS (
 		SELECT 1 FROM messages m JOIN requests r ON r.id = m.request_id
 		WHERE m.conversation_id = conversations.id AND m.seq > ? AND m.seq = r.seq AND r.placed = 1)`
-
-	sqlInsertAttempt = `INSERT INTO attempts (request_id, n, reason, owner, model, started_at, dispatched_at, tx)
-		SELECT request_id, ?, reason, ?, ?, ?, ?, ? FROM transitions WHERE request_id = ? AND to_state = ? ORDER BY n DESC LIMIT 1`
-
-	sqlHeartbeat = `UPDATE requests SET lease_until = ?` + sqlHeld
-
-	sqlInsertPartial = `INSERT INTO partials (request_id, attempt, n, text, reasoning, at)
-		SELECT id, attempt, (SELECT coalesce(max(n), 0) + 1 FROM partials p WHERE p.request_id = requests.id AND p.attempt = requests.attempt),
-		?, ?, ? FROM requests` + sqlHeld
-
-	sqlFirstToken = `UPDATE attempts SET first_token_at = ? WHERE request_id = ? AND n = ? AND outcome IS NULL AND first_token_at IS NULL`
 
 	sqlAcknowledge = `UPDATE requests SET state = 'acknowledged', steps = steps + 1, owner = NULL, lease_until = NULL,
 		acknowledged_at = ?, updated_at = ?` + sqlHeld
@@ -650,8 +296,6 @@ const (
 
 	sqlInsertProcessed = `INSERT INTO processed (request_id, conversation_id, user_id, request, fingerprint, at, tx)
 		VALUES (?, ?, ?, ?, ?, ?, ?)`
-
-	sqlDeletePartials = `DELETE FROM partials WHERE request_id = ? AND attempt = ?`
 
 	sqlCommit = `UPDATE requests SET state = 'committed', steps = steps + 1, completed_at = ?, updated_at = ?` + sqlHeld
 
@@ -673,15 +317,7 @@ const (
 
 	sqlRequestStop = `UPDATE requests SET stop_requested_at = ?, stop_attempt = ?` + sqlHeld
 
-	sqlSelectPartials = `SELECT text, reasoning FROM partials WHERE request_id = ? AND attempt = ? ORDER BY n`
-
-	sqlSelectContext = `SELECT context FROM requests WHERE id = ?`
-
 	sqlSelectTurn = `SELECT m.role, coalesce(m.content, s.content) FROM messages m
 		LEFT JOIN snapshots s ON s.request_id = m.request_id AND m.role = 'assistant'
 		WHERE m.conversation_id = ? AND m.seq = ?`
-
-	sqlSelectTurns = `SELECT m.seq, m.role, coalesce(m.content, s.content) FROM json_each(?2) j
-		JOIN messages m ON m.conversation_id = ?1 AND m.seq = j.value
-		LEFT JOIN snapshots s ON s.request_id = m.request_id AND m.role = 'assistant' ORDER BY j.key`
 )

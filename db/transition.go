@@ -1,0 +1,77 @@
+package db
+
+import (
+	"context"
+	"fmt"
+
+	"semel/chat"
+)
+
+// A change is one change of state: from the state, attempt and owner the caller
+// believes in, or not at all (contract, section 2).
+type change struct {
+	r      *chat.Request // as the caller believes it is
+	to     chat.State
+	actor  string
+	reason string
+	sql    string // an UPDATE that ends with sqlHeld
+	args   []any
+}
+
+// transition makes c and appends its row to transitions. It returns ErrFenced
+// when the request is not as c.r says.
+func (tx *Tx) transition(c change) error {
+	if !c.r.State.CanBecome(c.to) {
+		panic(fmt.Sprintf("db: no edge from %s to %s", c.r.State, c.to))
+	}
+	n, err := tx.exec(c.sql, append(c.args, c.r.ID, c.r.State, c.r.Attempt, nullString(c.r.Owner))...)
+	if err != nil {
+		return fmt.Errorf("%s to %s: %w", c.r.State, c.to, err)
+	}
+	if n != 1 {
+		return ErrFenced
+	}
+	if _, err := tx.exec(sqlInsertTransition, c.r.State, c.to, c.actor, c.reason, tx.now, tx.n, c.r.ID); err != nil {
+		return fmt.Errorf("record transition: %w", err)
+	}
+	return nil
+}
+
+func nullString(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// heldExec runs an UPDATE that ends with sqlHeld.
+func (tx *Tx) heldExec(sql string, args []any, r chat.Request) error {
+	n, err := tx.exec(sql, append(args, r.ID, r.State, r.Attempt, nullString(r.Owner))...)
+	if err != nil {
+		return err
+	}
+	if n != 1 {
+		return ErrFenced
+	}
+	return nil
+}
+
+// change runs fn, which changes a copy of r, as one transaction. It returns that
+// copy when it is durable and r as it was given when not: whoever tries again
+// believes what was true before.
+func (d *DB) change(ctx context.Context, r chat.Request, fn func(*Tx, *chat.Request) error) (chat.Request, error) {
+	changed := r
+	if err := d.write(ctx, func(tx *Tx) error { return fn(tx, &changed) }); err != nil {
+		return r, err
+	}
+	return changed, nil
+}
+
+// sqlHeld is the compare of every compare-and-set: the state, attempt and owner
+// that the caller believes in.
+const sqlHeld = ` WHERE id = ? AND state = ? AND attempt = ? AND owner IS ?`
+
+const (
+	sqlInsertTransition = `INSERT INTO transitions (request_id, n, from_state, to_state, attempt, actor, reason, at, tx)
+		SELECT id, steps, ?, ?, attempt, ?, ?, ?, ? FROM requests WHERE id = ?`
+)
