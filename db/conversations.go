@@ -283,6 +283,22 @@ func (tx *Tx) stopWithConversation(r *chat.Request) error {
 	})
 }
 
+// UndoUntil returns until when the deletion of a conversation can be undone, the
+// zero time when it is not deleted. Errors: ErrNotFound.
+func (d *DB) UndoUntil(ctx context.Context, user int64, session string) (until time.Time, err error) {
+	err = d.readOne(ctx, func(c *conn) error {
+		v, err := c.conversation(user, session)
+		if !errors.Is(err, ErrGone) {
+			return err
+		}
+		if !v.DeletedAt.IsZero() {
+			until = v.DeletedAt.Add(UndoWindow)
+		}
+		return nil
+	})
+	return until, err
+}
+
 // RestoreConversation undoes a deletion within UndoWindow. Restoring one that is
 // not deleted is no error. Errors: ErrNotFound, ErrGone when it is too late.
 func (d *DB) RestoreConversation(ctx context.Context, user int64, session string) (v chat.Conversation, err error) {

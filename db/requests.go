@@ -196,7 +196,8 @@ func tombstone(k chat.Key) []byte {
 }
 
 // Find returns the request with this key. Errors: ErrNotFound when it was never
-// accepted, ErrGone when its conversation is deleted or the id is a tombstone.
+// accepted, ErrGone when its conversation is deleted or the id is a tombstone; of
+// a request that is still stored then, only the internal id is set.
 func (d *DB) Find(ctx context.Context, k chat.Key) (r chat.Request, err error) {
 	err = d.readOne(ctx, func(c *conn) (err error) {
 		r, err = c.find(k)

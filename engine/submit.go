@@ -51,7 +51,11 @@ func (e *Engine) Submit(ctx context.Context, a Ask) (Result, error) {
 		case err == nil:
 			return e.repeat(ctx, r, a)
 		case errors.Is(err, db.ErrGone):
-			return Result{}, e.refuse(conversationGone(a.Key.RequestID))
+			p := conversationGone(a.Key.RequestID)
+			if r.ID != 0 { // accepted before its conversation was deleted
+				e.Answered(Result{Request: r, Decision: chat.DecisionExpired}, a.Source, p.Status)
+			}
+			return Result{}, e.refuse(p)
 		case !errors.Is(err, db.ErrNotFound):
 			return Result{}, err
 		}

@@ -200,7 +200,12 @@ func (s *server) deleteConversation(w http.ResponseWriter, r *http.Request) erro
 	if err := s.Engine.DeleteConversation(r.Context(), s.user(r), id); err != nil {
 		return err
 	}
-	s.writeJSON(w, http.StatusOK, map[string]any{"id": id, "undoUntil": chat.Stamp{Time: time.Now().Add(db.UndoWindow)}})
+	// Of a repeat, too: when the first deletion was.
+	until, err := s.DB.UndoUntil(r.Context(), s.user(r), id)
+	if err != nil {
+		return err
+	}
+	s.writeJSON(w, http.StatusOK, map[string]any{"id": id, "undoUntil": chat.Stamp{Time: until}})
 	return nil
 }
 

@@ -241,12 +241,17 @@ func TestADeletedConversationMayBeRestoredForTenMinutes(t *testing.T) {
 		if want := time.Now().Add(10 * time.Minute); gone.ID != session || gone.UndoUntil.Sub(want).Abs() > time.Second {
 			t.Errorf("%+v, want %s", gone, want)
 		}
-		d.call("DELETE", path, nil).wants(200) // twice is no error
+		first := gone.UndoUntil
+		time.Sleep(time.Minute)
+		d.call("DELETE", path, nil).wants(200).into(&gone) // twice is no error
+		if !gone.UndoUntil.Equal(first) {
+			t.Errorf("deleting again moves the end of the undo from %s to %s", first, gone.UndoUntil)
+		}
 		if l := d.list(""); len(l.Conversations) != 0 {
 			t.Errorf("%+v", l)
 		}
 		synctest.Wait()
-		time.Sleep(9 * time.Minute)
+		time.Sleep(8 * time.Minute)
 		d.post(path+"/restore", nil).wants(200)
 		d.post(path+"/restore", nil).wants(200)
 		if rec := d.get(statusPath(session, running)).wants(200).record(); rec.Status != chat.StatusFailed || rec.Error.Code != "stopped" {
