@@ -1,8 +1,21 @@
 package db
 
-// checkpointAfter is how many callers' transactions make a checkpoint worth its
-// fsync: some four to twelve megabytes of WAL.
-const checkpointAfter = 512
+// checkpointAfter is how many pages of WAL, as estimated, make a checkpoint worth
+// its fsync: four megabytes, as by SQLite's own rule. The WAL is as large as that
+// after the first one, and until then each commit also syncs that it has grown.
+const checkpointAfter = 1000
+
+// walPages estimates what a commit of n callers adds to the WAL: the pages that
+// all of them touch, once, and each caller's own.
+func walPages(n int) int { return 8 + 2*n }
+
+// What a checkpoint is at. The writer goes from idle to runs and from done to idle,
+// the loop from runs to the others.
+const (
+	checkpointIdle int32 = iota
+	checkpointRuns       // asked for, or under way beside the writer
+	checkpointDone       // and the writer takes the rest
+)
 
 // Checkpoints run in two phases, because one that runs beside writers never
 // reaches the end of a WAL that keeps growing. First this loop copies most of it
@@ -20,9 +33,10 @@ func (d *DB) checkpointLoop() {
 		}
 		if err := passiveCheckpoint(d.checkpointer); err != nil {
 			d.log.Warn("checkpoint", "error", err)
+			d.checkpoint.Store(checkpointIdle)
 			continue
 		}
-		d.checkpointDone.Store(true)
+		d.checkpoint.Store(checkpointDone)
 	}
 }
 
@@ -32,7 +46,7 @@ func (d *DB) checkpointRest(n int) {
 	if d.broken != nil {
 		return
 	}
-	if d.checkpointDone.CompareAndSwap(true, false) {
+	if d.checkpoint.CompareAndSwap(checkpointDone, checkpointIdle) {
 		d.sinceCheckpoint = 0
 		if err := passiveCheckpoint(d.writer); err != nil {
 			d.log.Warn("checkpoint", "error", err)
@@ -43,14 +57,15 @@ func (d *DB) checkpointRest(n int) {
 	d.wantCheckpoint(n)
 }
 
-// wantCheckpoint counts n more callers and asks for a checkpoint when it is time.
+// wantCheckpoint counts a commit of n callers and asks for a checkpoint when it is
+// time.
 func (d *DB) wantCheckpoint(n int) {
-	if d.sinceCheckpoint += n; d.sinceCheckpoint < checkpointAfter {
+	if d.sinceCheckpoint += walPages(n); d.sinceCheckpoint < checkpointAfter {
 		return
 	}
-	select {
-	case d.checkpointWanted <- struct{}{}:
-	default: // one is under way
+	// One at a time: a second one right behind the first would double the work.
+	if d.checkpoint.CompareAndSwap(checkpointIdle, checkpointRuns) {
+		d.checkpointWanted <- struct{}{} // it has room: the loop took the one before
 	}
 }
 

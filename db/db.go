@@ -65,13 +65,13 @@ type DB struct {
 	writer          *conn
 	tx              int64
 	broken          error
-	sinceCheckpoint int // callers committed since the last finished checkpoint
+	sinceCheckpoint int // pages of WAL, as estimated, since the last checkpoint that was finished
 
 	readers chan *conn
 	nReader int
 
 	checkpointWanted chan struct{}
-	checkpointDone   atomic.Bool // a background checkpoint has run; the writer takes the rest
+	checkpoint       atomic.Int32 // checkpointIdle, …
 	checkpointer     *conn
 	checkpointed     chan struct{} // closed when the checkpoint loop has ended
 }

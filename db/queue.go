@@ -72,7 +72,7 @@ func (d *DB) write(ctx context.Context, fn func(*Tx) error) (err error) {
 // goroutine and back. It reports whether it did. Where callers crowd, it keeps
 // away, or every other commit would have one caller only.
 func (d *DB) writeAlone(ctx context.Context, fn func(*Tx) error, err *error) bool {
-	if d.crowded.Load() || d.checkpointDone.Load() || len(d.queue) > 0 || !d.writing.TryLock() {
+	if d.crowded.Load() || d.checkpoint.Load() == checkpointDone || len(d.queue) > 0 || !d.writing.TryLock() {
 		return false
 	}
 	defer d.writing.Unlock()
