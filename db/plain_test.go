@@ -3,6 +3,9 @@ package db
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -184,7 +187,7 @@ func (p *plain) claim(c Claim) (chat.Request, error) {
 		}
 		var context sql.NullString
 		var head int64
-		if err := p.stmt(sqlSelectForClaim).QueryRow(r.ID).Scan(&r.Placed, &r.ParentSeq, &context, &r.ContextDropped, &head); err != nil {
+		if err := p.stmt(sqlSelectForClaim).QueryRow(r.ID).Scan(&r.Placed, &r.ParentSeq, &context, &r.ContextDropped, &r.Model, &head); err != nil {
 			return err
 		}
 		r.ParentSeq = head
@@ -248,4 +251,56 @@ func (p *plain) finish(r chat.Request, a Answer) error {
 		r.State, r.Owner = chat.StateAcknowledged, ""
 		return p.transition(r, chat.StateCommitted, a.Actor, "no effects", sqlCommit, tx, now, now, now)
 	})
+}
+
+// The two are compared only as long as they do the same.
+func TestThePlainLoopStoresWhatTheWriteQueueStores(t *testing.T) {
+	dir := t.TempDir()
+	var stored [2][]string
+	for i := range stored {
+		path := filepath.Join(dir, fmt.Sprintf("%d.db", i))
+		d := openForTest(t, path)
+		var s store = queueStore{d}
+		if i == 1 {
+			s = plainStore{openPlain(t, path)}
+		}
+		for _, session := range []string{"session-1", "session-1", "session-2"} {
+			if err := s.lives(benchSubmission(session)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := s.accepts(benchSubmission("session-1")); err != nil {
+			t.Fatal(err)
+		}
+		checkHealthy(t, d)
+		for _, q := range []string{
+			`SELECT conversation_id, seq, state, steps, attempt, owner, model, params, placed, parent_seq, context, context_dropped FROM requests ORDER BY id`,
+			`SELECT * FROM (SELECT request_id, n, from_state, to_state, attempt, actor, reason FROM transitions)`,
+			`SELECT request_id, n, reason, owner, outcome, output_tokens FROM attempts`,
+			`SELECT request_id, attempt, content, finish, sha256 FROM snapshots`,
+			`SELECT conversation_id, seq, request_id, role, content, tokens FROM messages`,
+			`SELECT request_id, kind, micros FROM ledger`, `SELECT request, fingerprint FROM processed ORDER BY request`,
+			`SELECT request_id, n, decision FROM arrivals`, `SELECT session_id, title, next_seq, head_seq FROM conversations`, `SELECT tx FROM instance`,
+		} {
+			err := d.read(context.Background(), func(c *conn) error {
+				return c.query(q, nil, func(r row) error {
+					stored[i] = append(stored[i], fmt.Sprintf("%.30s: %v", q, r.values))
+					return nil
+				})
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if !slices.Equal(stored[0], stored[1]) {
+		for i := range stored[0] {
+			if i >= len(stored[1]) || stored[0][i] != stored[1][i] {
+				t.Errorf("the queue stores %s, the plain loop %v", stored[0][i], stored[1][min(i, len(stored[1])-1)])
+			}
+		}
+	}
 }

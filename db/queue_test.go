@@ -446,3 +446,29 @@ func TestCloseLetsWhoeverWaitsFinish(t *testing.T) {
 		t.Errorf("stored is %v", got)
 	}
 }
+
+// A lone caller and a crowd both bring a checkpoint about, in its two phases: the
+// loop's beside the writer, and the writer's rest.
+func TestTheWALIsCheckpointedWhileWritersGoOn(t *testing.T) {
+	for name, callers := range map[string]int{"alone": 1, "in a crowd": 8} {
+		d, faults := openFaulty(t)
+		const phases = 4 // of two checkpoints
+		var wg sync.WaitGroup
+		for i := range callers {
+			wg.Go(func() {
+				for n := 0; faults.Count("wal_checkpoint(PASSIVE)") < phases; n++ {
+					if n == 20_000 {
+						t.Errorf("%s: %d writes brought no checkpoint about", name, n)
+						return
+					}
+					if err := db.Write(context.Background(), d, mark(fmt.Sprintf("%d-%d", i, n))); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		dbtest.Check(t, d)
+	}
+}

@@ -34,6 +34,7 @@ type Faults struct {
 	fatals []error
 	seen   []string
 	record bool
+	counts map[string]int
 }
 
 // Arm makes the statement after skip others that contain match fail once.
@@ -78,6 +79,18 @@ func (f *Faults) Record() {
 	f.seen, f.record = nil, true
 }
 
+// Count returns how many statements that contain match were executed so far.
+func (f *Faults) Count(match string) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for sql, times := range f.counts {
+		if strings.Contains(sql, match) {
+			n += times
+		}
+	}
+	return n
+}
+
 // Recorded returns the statements executed since Record.
 func (f *Faults) Recorded() []string {
 	f.mu.Lock()
@@ -95,6 +108,10 @@ func (f *Faults) fatal(err error) {
 func (f *Faults) take(sql string) (Mode, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.counts == nil {
+		f.counts = map[string]int{}
+	}
+	f.counts[sql]++
 	if f.record {
 		f.seen = append(f.seen, sql)
 	}
