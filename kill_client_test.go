@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -98,7 +97,7 @@ func (n note) String() string {
 type world struct {
 	t     testing.TB
 	start time.Time
-	ctx   context.Context // ends when the test gives up
+	over  chan struct{} // closed when the test gives up
 
 	mu      sync.Mutex
 	life    *life
@@ -106,10 +105,24 @@ type world struct {
 	intents []*intent
 	notes   map[*intent][]note
 	asked   map[*intent]time.Duration // when it was sent for the first time, heard or not
+	retried map[*intent]bool          // somebody pressed Retry, heard or not
 }
 
-func newWorld(t testing.TB, ctx context.Context) *world {
-	return &world{t: t, ctx: ctx, start: time.Now(), arrived: make(chan struct{}), notes: map[*intent][]note{}, asked: map[*intent]time.Duration{}}
+func newWorld(t testing.TB) *world {
+	return &world{
+		t: t, start: time.Now(), over: make(chan struct{}), arrived: make(chan struct{}),
+		notes: map[*intent][]note{}, asked: map[*intent]time.Duration{}, retried: map[*intent]bool{},
+	}
+}
+
+// isOver reports whether the test has given up.
+func (w *world) isOver() bool {
+	select {
+	case <-w.over:
+		return true
+	default:
+		return false
+	}
 }
 
 // begin lets clients talk to l; end takes it away from them.
@@ -130,7 +143,7 @@ func (w *world) end() {
 
 // current waits for a life; nil when the test is over.
 func (w *world) current() *life {
-	for w.ctx.Err() == nil {
+	for !w.isOver() {
 		w.mu.Lock()
 		l, arrived := w.life, w.arrived
 		w.mu.Unlock()
@@ -139,7 +152,7 @@ func (w *world) current() *life {
 		}
 		select {
 		case <-arrived:
-		case <-w.ctx.Done():
+		case <-w.over:
 		}
 	}
 	return nil
@@ -268,6 +281,9 @@ func (w *world) stop(in *intent, attempt int64) *told {
 }
 
 func (w *world) retry(in *intent, attempt int64, seconds int) *told {
+	w.mu.Lock()
+	w.retried[in] = true
+	w.mu.Unlock()
 	return w.call(in, "retry", http.MethodPost, "/api/chat/retry/"+in.id,
 		fmt.Appendf(nil, `{"sessionId":%q,"attempt":%d}`, in.session, attempt), "Prefer", fmt.Sprintf("wait=%d", seconds))
 }
@@ -425,7 +441,7 @@ var scripts = []struct {
 
 // live asks one question after the other until enough is closed.
 func (c *client) live(enough <-chan struct{}) {
-	for c.ctx.Err() == nil {
+	for !c.isOver() {
 		select {
 		case <-enough:
 			return
@@ -487,7 +503,7 @@ func (c *client) pursue(in *intent, stop bool) *told {
 		}
 		all.Wait()
 	}
-	for restarts := 0; c.ctx.Err() == nil; {
+	for restarts := 0; !c.isOver(); {
 		way := c.rng.IntN(3)
 		if stop {
 			way = 1
@@ -535,7 +551,7 @@ func (c *client) once(in *intent, way int) *told {
 func (c *client) pause(d time.Duration) {
 	select {
 	case <-time.After(d):
-	case <-c.ctx.Done():
+	case <-c.over:
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -16,9 +15,7 @@ import (
 func askedOnce(t *testing.T) (db string) {
 	t.Helper()
 	db = writeConfig(t, killConfig)
-	ctx, giveUp := context.WithCancel(context.Background())
-	defer giveUp()
-	w := newWorld(t, ctx)
+	w := newWorld(t)
 	l := serveNow(t, db)
 	w.begin(l)
 	in := w.newIntent(intent{session: chat.NewID(), content: "Hello. [[tokens 20]] [[rate 0]]"})
@@ -133,9 +130,7 @@ func TestServeRefusesWhatOtherMachinesCouldReach(t *testing.T) {
 // crash.
 func TestAfterKillNineAPersonDecidesAboutABilledModel(t *testing.T) {
 	db := writeConfig(t, killConfig)
-	ctx, giveUp := context.WithCancel(context.Background())
-	defer giveUp()
-	w := newWorld(t, ctx)
+	w := newWorld(t)
 	l := serveNow(t, db)
 	w.begin(l)
 	in := w.newIntent(intent{session: chat.NewID(), content: "Write. [[tokens 400]] [[rate 100]]", model: "ask"})

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -41,9 +40,7 @@ func (w *world) readyz() (status int, code string) {
 func TestSIGTERMLetsShortAnswersEndAndLeavesLongOnesToTheNextProcess(t *testing.T) {
 	const drain = 3 * time.Second
 	db := writeConfig(t, killConfig+"\n[server]\ndrain = \""+drain.String()+"\"\n")
-	ctx, giveUp := context.WithCancel(context.Background())
-	defer giveUp()
-	w := newWorld(t, ctx)
+	w := newWorld(t)
 	l := serveNow(t, db)
 	w.begin(l)
 	if status, _ := w.readyz(); status != http.StatusOK {
@@ -165,9 +162,7 @@ func TestSIGTERMLetsShortAnswersEndAndLeavesLongOnesToTheNextProcess(t *testing.
 
 func TestASecondSIGTERMEndsAtOnce(t *testing.T) {
 	db := writeConfig(t, killConfig+"\n[server]\ndrain = \"5m\"\n")
-	ctx, giveUp := context.WithCancel(context.Background())
-	defer giveUp()
-	w := newWorld(t, ctx)
+	w := newWorld(t)
 	l := serveNow(t, db)
 	w.begin(l)
 	in := w.newIntent(intent{session: chat.NewID(), content: "Write. [[tokens 90000]] [[rate 100]]"})

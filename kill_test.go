@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"database/sql"
 	"flag"
 	"fmt"
@@ -109,14 +108,13 @@ first_token_timeout = "1s"
 func TestKillNineLosesNothingAndDoublesNothing(t *testing.T) {
 	rng := randomly(t)
 	db := writeConfig(t, killConfig)
-	ctx, giveUp := context.WithCancel(context.Background())
-	w := newWorld(t, ctx)
+	w := newWorld(t)
 	enough := make(chan struct{})
 	shared := chat.NewID()
 	var sharedMu sync.Mutex
 	var clients sync.WaitGroup
 	defer clients.Wait()
-	defer giveUp()
+	defer close(w.over)
 
 	l := serveNow(t, db)
 	w.begin(l)
@@ -413,7 +411,7 @@ func (w *world) judge(d *sql.DB, final map[*intent]*told, stopped map[string]int
 		if wrong := strayed(w.notes[in], f.steps); wrong != "" {
 			t.Errorf("%s; in the file it went %v\n%s", wrong, f.steps, w.journal(in))
 		}
-		if attempt, ok := stopped[in.id]; ok && f.attempt > attempt && !w.askedFor(in) {
+		if attempt, ok := stopped[in.id]; ok && f.attempt > attempt && !w.retried[in] {
 			t.Errorf("attempt %d was stopped, nobody asked for another, and there were %d\n%s", attempt, f.attempt, w.journal(in))
 		}
 	}
@@ -488,11 +486,6 @@ func strayed(notes []note, steps []step) string {
 	return ""
 }
 
-// askedFor reports whether anybody pressed Retry.
-func (w *world) askedFor(in *intent) bool {
-	return slices.ContainsFunc(w.notes[in], func(n note) bool { return n.what == "retry" })
-}
-
 // judgeOrder: who was told of the acceptance before another began to ask in the
 // same conversation comes before it.
 func (w *world) judgeOrder(all map[string]*fate) {
@@ -554,9 +547,7 @@ func TestKillNineDuringRecovery(t *testing.T) {
 	rng := randomly(t)
 	db := writeConfig(t, killConfig)
 	copy := filepath.Join(t.TempDir(), "copy.db")
-	ctx, giveUp := context.WithCancel(context.Background())
-	defer giveUp()
-	w := newWorld(t, ctx)
+	w := newWorld(t)
 	k := &killer{world: w, rng: rng, db: db, copy: copy, stopped: map[string]int64{}}
 
 	l := serveNow(t, db)
