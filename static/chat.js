@@ -8,7 +8,7 @@ import { Composer, Drafts } from './composer.js';
 import { Follow } from './follow.js';
 import { page } from './html.js';
 import { LiveAnswer, Log } from './log.js';
-import { Outbox, judge } from './outbox.js';
+import { Outbox, attemptOf, judge } from './outbox.js';
 import { Stream } from './stream.js';
 import { countWords, explain, t } from './strings.js';
 import { ulid } from './ulid.js';
@@ -165,7 +165,7 @@ class Chat {
   }
 
   /** @param {import('./outbox.js').Report} report */
-  #reported({ kind, entry, record, problem, ended }) {
+  #reported({ kind, entry, record, problem, attempt, ended }) {
     this.#showKept();
     if (entry.sessionId !== this.session) {
       if (kind === 'refused') this.drafts.giveBack(entry.sessionId, entry.body.content);
@@ -191,8 +191,9 @@ class Chat {
         break;
       case 'failed':
         this.#accepted(entry);
+        question.dataset.attempt = String(attempt);
         this.log.failed(question, problem);
-        this.refresh(); // a retry names the attempt that failed, and a problem does not say which it was
+        if (problem.partial) this.refresh();
         break;
       case 'record':
         this.#accepted(entry);
@@ -362,8 +363,8 @@ class Chat {
         this.log.state(question, verdict.record.state === 'pending' ? 'pending' : 'generating');
         this.#join();
       } else if (verdict.kind === 'failed') {
+        question.dataset.attempt = String(attemptOf(response)); // another one failed than that on screen
         this.log.failed(question, verdict.problem);
-        this.refresh(); // another attempt failed than the one on screen
       } else {
         this.#notice(verdict.problem ? explain(verdict.problem) : t('js.unreachable'));
         if (verdict.kind === 'refused') this.refresh();

@@ -28,6 +28,7 @@
  * @property {'record' | 'failed' | 'refused' | 'unheard'} kind
  * @property {any} [record]
  * @property {any} [problem]
+ * @property {number} [attempt] of a failed one: a retry must name it
  * @property {boolean} [login] nobody is signed in
  *
  * @typedef {object} Report
@@ -36,6 +37,7 @@
  *   elsewhere: another tab changed or ended it; the server has it where its state is received
  * @property {any} [record]
  * @property {any} [problem]
+ * @property {number} [attempt]
  * @property {boolean} [ended]
  */
 
@@ -73,6 +75,11 @@ export function judge(status, text, requestId) {
 /** @param {any} record whether its answer is final */
 export function answered(record) {
   return record.state === 'acknowledged' || record.state === 'committed';
+}
+
+/** @param {Response} response @returns {number} the attempt it speaks of, 0 when it names none */
+export function attemptOf(response) {
+  return Number(response.headers.get('X-Attempt'));
 }
 
 /**
@@ -326,7 +333,7 @@ export class Outbox {
     const timer = setTimeout(() => abort.abort(), replyTimeout);
     try {
       const response = await this.fetch(url, { ...init, redirect: 'error', cache: 'no-store', signal: abort.signal });
-      const verdict = judge(response.status, await response.text(), entry.requestId);
+      const verdict = { ...judge(response.status, await response.text(), entry.requestId), attempt: attemptOf(response) };
       return { verdict, wait: retryAfter(response.headers.get('Retry-After'), this.now()) };
     } catch {
       return { verdict: /** @type {Verdict} */ ({ kind: 'unheard' }), wait: 0 };
