@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -170,21 +171,54 @@ func TestAClientThatIgnoresTheStopIsLeftBehindAndNotHeard(t *testing.T) {
 		if took := time.Since(pressed); took > 2*time.Second {
 			t.Errorf("the stop took %s", took)
 		}
-		view := r.live2(id)
 		close(gate)
 		r.pass(time.Second)
-		rec := r.answered(id, "this much")
-		if rec.Message.Finish != chat.FinishStopped {
+		if rec := r.answered(id, "this much"); rec.Message.Finish != chat.FinishStopped {
 			t.Errorf("finish %s, want stopped", rec.Message.Finish)
-		}
-		if view != nil && string(view.View().Text) != "this much" {
-			t.Errorf("viewers saw %q after the stop", view.View().Text)
 		}
 	})
 }
 
-// live2 is live where the request may have ended.
-func (r *rig) live2(id string) *engine.Live { return r.e.Live(r.request(id).ID) }
+// What is decided about a call is what its viewers have seen, to the byte: a
+// client that talks on while the end is being stored is not heard.
+func TestViewersSeeNothingAfterTheEndOfACall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		s := newStall(1)
+		r := newRig(t, s.options, llmtest.Then(llmtest.Until(gate, llmtest.Answer("and more")), "this much"))
+		id := r.say("hello")
+		r.rest()
+		l := r.live(id)
+		r.stop(id, 1)
+		r.pass(2 * time.Second) // the client is given up, its end is not stored
+		close(gate)
+		r.rest()
+		if got := string(l.View().Text); got != "this much" {
+			t.Errorf("viewers see %q after the end", got)
+		}
+		close(s.gate)
+		r.answered(id, "this much")
+	})
+}
+
+func TestALateWordOfAnAttemptThatIsOverIsNotHeard(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		r := newRig(t, nil, llmtest.Until(gate, llmtest.Answer("late")), llmtest.Paced(2*time.Second, "new", "er"))
+		id := r.say("hello")
+		l := r.live(id)
+		r.pass(5*time.Minute + 5*time.Second) // no first token; the second attempt has given its first piece
+		close(gate)
+		r.rest()
+		if v := l.View(); v.Request.Attempt != 2 || strings.Contains(string(v.Text), "late") {
+			t.Errorf("attempt %d shows %q", v.Request.Attempt, v.Text)
+		}
+		r.answered(id, "newer")
+		r.calls(2)
+	})
+}
 
 // Whichever compare-and-set wins is final; and the model is called once.
 func TestS32StopRacesWithCompletion(t *testing.T) {

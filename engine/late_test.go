@@ -1,0 +1,56 @@
+package engine
+
+import (
+	"testing"
+
+	"semel/chat"
+)
+
+// These are about who comes late, by microseconds: no test through the front door
+// can be that late on purpose.
+
+func TestALateWordOfAnOlderAttemptDoesNotOverwriteANewerOne(t *testing.T) {
+	t.Parallel()
+	l := newLive(chat.Request{Attempt: 2, State: chat.StateGenerating})
+	l.update(chat.Request{Attempt: 1, State: chat.StatePending}, false)
+	if v := l.View(); v.Request.Attempt != 2 || v.Request.State != chat.StateGenerating {
+		t.Errorf("got attempt %d %s", v.Request.Attempt, v.Request.State)
+	}
+}
+
+func TestALateReleaseDoesNotEndARequestThatWasStartedAgain(t *testing.T) {
+	t.Parallel()
+	e := &Engine{lives: map[int64]*Live{}, hub: newHub(), models: map[string]*model{}, gone: &model{}}
+	e.sched = scheduler{e: e, conversations: map[int64]*conversation{}, running: map[int64]int{}, stopped: true}
+	failed := chat.Request{ID: 7, ConversationID: 1, Attempt: 1, State: chat.StateFailed}
+	pending := chat.Request{ID: 7, ConversationID: 1, Attempt: 1, State: chat.StatePending}
+	first := newLive(pending)
+	e.lives[7] = first
+	e.release(first, failed)
+	e.track(pending) // a person asked again
+	second := e.Live(7)
+	e.release(first, failed) // and whoever stored the failure comes late
+	if e.Live(7) != second || second.View().Over || !e.inCare(pending) {
+		t.Error("the restarted request was ended")
+	}
+	second.request.Attempt = 2 // it runs
+	e.release(second, failed)
+	if e.Live(7) != second || second.View().Over {
+		t.Error("the running attempt was ended")
+	}
+}
+
+func TestARequestWaitsOnceHoweverOftenItIsAdded(t *testing.T) {
+	t.Parallel()
+	e := &Engine{lives: map[int64]*Live{}, hub: newHub(), models: map[string]*model{}, gone: &model{}}
+	e.sched = scheduler{e: e, conversations: map[int64]*conversation{}, running: map[int64]int{}, stopped: true}
+	r := chat.Request{ID: 7, ConversationID: 1, State: chat.StatePending}
+	e.track(r)
+	e.track(r)
+	e.mu.Lock()
+	e.sched.add(e.newJob(r, e.lives[7])) // the worker and the reaper each hand it on
+	e.mu.Unlock()
+	if e.sched.waiting != 1 {
+		t.Errorf("%d jobs wait, want 1", e.sched.waiting)
+	}
+}
