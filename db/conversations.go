@@ -70,8 +70,19 @@ func (c *conn) thread(user int64, session string) (Thread, error) {
 		return t, err
 	}
 	onBranch := map[int64]bool{}
+	below := "" // the role of the message under this one
 	for at := conv.HeadSeq; at != 0 && turns[at] != nil; at = turns[at].ParentSeq {
 		m := turns[at].Message
+		if m.Role == "user" && below == "user" {
+			// Asked again after the branch went on: its answer hangs under it, beside
+			// what followed.
+			if late := siblings(children[at], turns, "assistant"); len(late) > 0 {
+				answer := turns[late[len(late)-1]].Message
+				answer.Siblings = late
+				t.Messages = append(t.Messages, answer)
+			}
+		}
+		below = m.Role
 		m.Siblings = siblings(children[m.ParentSeq], turns, m.Role)
 		t.Messages = append(t.Messages, m)
 		onBranch[at] = true

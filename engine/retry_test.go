@@ -199,7 +199,7 @@ func TestARetryKeepsItsContextAndItsPlace(t *testing.T) {
 			t.Errorf("the retry was sent %s, the first attempt %s", got, first)
 		}
 		// Its answer hangs under its own question, and the head did not move.
-		if th := r.thread(); contents(th) != "q1 | a1 | q2 | q3 | a3" {
+		if th := r.thread(); contents(th) != "q1 | a1 | q2 | a2 | q3 | a3" {
 			t.Errorf("branch: %s", contents(th))
 		}
 		if m := r.record(q2).Message; m.ParentID != r.session+".3" || m.Seq != 4 {

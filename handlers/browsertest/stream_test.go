@@ -287,3 +287,25 @@ func TestBusyModelIsAskedAgainByTheEngine(t *testing.T) {
 	r.check(2, tb)
 	tb.reads("? [[fail 503 once]] [[echo alpha]]", "! alpha")
 }
+
+// A question that failed is asked again after the conversation went on: its answer
+// stands under it, and the newer turn stays the newest.
+func TestRetryOfAnOlderQuestionIsAnsweredInItsPlace(t *testing.T) {
+	r := newRig(t)
+	tb := newProfile(t).open(r.url + "/").allow(failedReply)
+	first := tb.send("[[fail 400 once]] [[echo alpha]]")
+	tb.marked(first, "failed")
+	tb.marked(tb.send("[[echo beta]]"), "answered")
+	tb.click(`[data-request="`+first+`"] button[data-action=retry]`, 1)
+	tb.marked(first, "answered")
+	r.check(3, tb)
+	want := []string{"? [[fail 400 once]] [[echo alpha]]", "! alpha", "? [[echo beta]]", "! beta"}
+	tb.reads(want...)
+	tb.reload()
+	r.check(3, tb)
+	tb.reads(want...)
+	tb.marked(tb.send("[[echo gamma]]"), "answered")
+	tb.reload()
+	r.check(4, tb)
+	tb.reads(append(want, "? [[echo gamma]]", "! gamma")...)
+}
