@@ -112,6 +112,7 @@ type Request struct {
 	Seq            int64 // order in its conversation, given by the server
 	Fingerprint    Fingerprint
 	State          State
+	Steps          int64 // how many transitions it has
 	Attempt        int64 // 0 before the first claim; the fencing token
 	Owner          string
 	StopRequested  bool

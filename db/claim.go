@@ -45,14 +45,11 @@ func (tx *Tx) claim(c Claim) (chat.Request, []int64, error) {
 	if err := tx.settleEarlier(r); err != nil {
 		return r, nil, err
 	}
-	var context, model string
+	var context string
 	var head int64
-	found, err := tx.queryRow(sqlSelectForClaim, []any{r.ID}, &r.Placed, &r.ParentSeq, &context, &r.ContextDropped, &model, &head)
+	found, err := tx.queryRow(sqlSelectForClaim, []any{r.ID}, &r.Placed, &r.ParentSeq, &context, &r.ContextDropped, &head)
 	if err != nil || !found {
 		return r, nil, orFenced(err)
-	}
-	if model != r.Model {
-		return r, nil, ErrFenced // restarted with another one: the attempt does not tell
 	}
 	if !r.Placed && r.Kind == chat.KindMessage {
 		r.ParentSeq = head
@@ -78,6 +75,7 @@ func (tx *Tx) claim(c Claim) (chat.Request, []int64, error) {
 			return r, nil, err
 		}
 	}
+	r.Steps = c.Request.Steps
 	r.State, r.Attempt, r.Owner, r.Placed = chat.StateGenerating, r.Attempt+1, c.Owner, true
 	r.RetryAt, r.UpdatedAt = time.Time{}, tx.now
 	if _, err := tx.exec(sqlInsertAttempt, r.Attempt, c.Owner, r.Model, tx.now, tx.now, tx.n, r.ID, chat.StatePending); err != nil {
@@ -210,7 +208,7 @@ func (d *DB) Turns(ctx context.Context, conversation int64, seqs []int64) (turns
 }
 
 const (
-	sqlSelectForClaim = `SELECT r.placed, r.parent_seq, r.context, r.context_dropped, r.model, c.head_seq
+	sqlSelectForClaim = `SELECT r.placed, r.parent_seq, r.context, r.context_dropped, c.head_seq
 		FROM requests r JOIN conversations c ON c.id = r.conversation_id WHERE r.id = ?`
 
 	sqlClaim = `UPDATE requests SET state = 'generating', steps = steps + 1, attempt = attempt + 1, owner = ?,

@@ -30,7 +30,7 @@ func (d *DB) AppendPartial(ctx context.Context, r chat.Request, p Partial) error
 }
 
 func (tx *Tx) appendPartial(r chat.Request, p Partial) error {
-	n, err := tx.exec(sqlInsertPartial, p.Text, p.Reasoning, tx.now, r.ID, r.State, r.Attempt, nullString(r.Owner))
+	n, err := tx.exec(sqlInsertPartial, append([]any{p.Text, p.Reasoning, tx.now}, held(r)...)...)
 	if err != nil {
 		return err
 	}

@@ -122,7 +122,7 @@ func (p *plain) one(q string, args ...any) (int64, error) {
 }
 
 func (p *plain) accept(s Submission) (chat.Request, error) {
-	r := chat.Request{Key: s.Key, Kind: s.Kind, Fingerprint: s.Fingerprint, State: chat.StatePending, Model: s.Default}
+	r := chat.Request{Key: s.Key, Kind: s.Kind, Fingerprint: s.Fingerprint, State: chat.StatePending, Steps: 1, Model: s.Default}
 	r.Price, _ = s.Price(r.Model)
 	err := p.inTx(func(tx, now int64) error {
 		var deleted bool
@@ -166,7 +166,7 @@ func (p *plain) accept(s Submission) (chat.Request, error) {
 }
 
 func (p *plain) transition(r chat.Request, to chat.State, actor, reason, q string, tx, now int64, args ...any) error {
-	if _, err := p.one(q, append(args, r.ID, string(r.State), r.Attempt, nullString(r.Owner))...); err != nil {
+	if _, err := p.one(q, append(args, r.ID, string(r.State), r.Attempt, nullString(r.Owner), r.Steps)...); err != nil {
 		return err
 	}
 	return p.exec(sqlInsertTransition, string(r.State), string(to), actor, reason, now, tx, r.ID)
@@ -187,24 +187,13 @@ func (p *plain) claim(c Claim) (chat.Request, error) {
 		}
 		var context sql.NullString
 		var head int64
-		if err := p.stmt(sqlSelectForClaim).QueryRow(r.ID).Scan(&r.Placed, &r.ParentSeq, &context, &r.ContextDropped, &r.Model, &head); err != nil {
+		if err := p.stmt(sqlSelectForClaim).QueryRow(r.ID).Scan(&r.Placed, &r.ParentSeq, &context, &r.ContextDropped, &head); err != nil {
 			return err
 		}
 		r.ParentSeq = head
-		seqs := []string{strconv.FormatInt(r.Seq, 10)}
-		for at := r.Seq; at != 0; {
-			var role string
-			var parent, tokens int64
-			var placed bool
-			if err := p.stmt(sqlSelectNode).QueryRow(r.ConversationID, at).Scan(&role, &parent, &tokens, &placed); err != nil {
-				return err
-			}
-			if at == r.Seq {
-				parent = head
-			}
-			if at = parent; at != 0 {
-				seqs = append([]string{strconv.FormatInt(at, 10)}, seqs...)
-			}
+		seqs, err := p.branch(r)
+		if err != nil {
+			return err
 		}
 		if err := p.transition(r, chat.StateGenerating, "worker:"+c.Owner, "claimed", sqlClaim, tx, now,
 			c.Owner, now+c.Lease.Milliseconds(), r.ParentSeq, strings.Join(seqs, " "), 0, now); err != nil {
@@ -213,10 +202,34 @@ func (p *plain) claim(c Claim) (chat.Request, error) {
 		if err := p.exec(sqlMoveHead, r.Seq, now, r.ConversationID); err != nil {
 			return err
 		}
-		r.State, r.Attempt, r.Owner, r.Placed = chat.StateGenerating, r.Attempt+1, c.Owner, true
+		r.State, r.Attempt, r.Owner, r.Placed, r.Steps = chat.StateGenerating, r.Attempt+1, c.Owner, true, r.Steps+1
 		return p.exec(sqlInsertAttempt, r.Attempt, c.Owner, r.Model, now, now, tx, r.ID, string(chat.StatePending))
 	})
 	return r, err
+}
+
+// branch is the context of a request, in one ordered scan as the queue reads it.
+func (p *plain) branch(r chat.Request) (seqs []string, err error) {
+	rows, err := p.stmt(sqlSelectBranch).Query(r.ConversationID, r.Seq)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for at := r.Seq; at != 0 && rows.Next(); {
+		var seq, tokens, parent int64
+		if err := rows.Scan(&seq, &tokens, &parent); err != nil {
+			return nil, err
+		}
+		if seq != at {
+			continue
+		}
+		seqs = append(seqs, strconv.FormatInt(seq, 10))
+		if at = parent; seq == r.Seq {
+			at = r.ParentSeq
+		}
+	}
+	slices.Reverse(seqs)
+	return seqs, rows.Err()
 }
 
 func (p *plain) finish(r chat.Request, a Answer) error {
@@ -248,7 +261,7 @@ func (p *plain) finish(r chat.Request, a Answer) error {
 		if err := p.exec(sqlMoveHeadIfNewest, seq, now, r.ConversationID, r.Seq); err != nil {
 			return err
 		}
-		r.State, r.Owner = chat.StateAcknowledged, ""
+		r.State, r.Owner, r.Steps = chat.StateAcknowledged, "", r.Steps+1
 		return p.transition(r, chat.StateCommitted, a.Actor, "no effects", sqlCommit, tx, now, now, now)
 	})
 }

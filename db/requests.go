@@ -49,7 +49,7 @@ func (e ErrModel) Error() string { return fmt.Sprintf("the model %q is not confi
 
 func (tx *Tx) accept(s Submission) (chat.Request, error) {
 	r := chat.Request{
-		Key: s.Key, Kind: s.Kind, Fingerprint: s.Fingerprint, State: chat.StatePending,
+		Key: s.Key, Kind: s.Kind, Fingerprint: s.Fingerprint, State: chat.StatePending, Steps: 1,
 		Model: s.Model, Params: s.Params, CreatedAt: tx.now, UpdatedAt: tx.now,
 	}
 	var deleted bool
@@ -285,7 +285,7 @@ func (d *DB) Instance(ctx context.Context) (i Instance, err error) {
 func requestDest(r *chat.Request) []any {
 	return []any{
 		&r.ID, &r.Key.RequestID, &r.Key.SessionID, &r.Key.UserID, &r.ConversationID, &r.Kind, &r.Seq,
-		(*string)(&r.Fingerprint), &r.State, &r.Attempt, &r.Owner, &r.StopRequested, &r.StopAttempt, &r.RetryAt,
+		(*string)(&r.Fingerprint), &r.State, &r.Steps, &r.Attempt, &r.Owner, &r.StopRequested, &r.StopAttempt, &r.RetryAt,
 		&r.Refused, &r.Crashes, &r.Model, &r.Params, &r.SystemPrompt, &r.Price.Input, &r.Price.Cached, &r.Price.Output,
 		&r.Placed, &r.ParentSeq, &r.ContextDropped,
 		&r.Failure.Code, &r.Failure.Outcome, &r.Failure.Retry, &r.Failure.Detail,
@@ -294,7 +294,7 @@ func requestDest(r *chat.Request) []any {
 }
 
 const sqlRequestColumns = `SELECT r.id, r.request_id, c.session_id, r.user_id, r.conversation_id, r.kind, r.seq,
-	r.fingerprint, r.state, r.attempt, r.owner, r.stop_requested_at IS NOT NULL, r.stop_attempt, r.retry_at,
+	r.fingerprint, r.state, r.steps, r.attempt, r.owner, r.stop_requested_at IS NOT NULL, r.stop_attempt, r.retry_at,
 	r.refused, r.crashes, r.model, r.params, r.system_prompt, r.price_input, r.price_cached, r.price_output,
 	r.placed, r.parent_seq, r.context_dropped,
 	r.failure_code, r.failure_outcome, r.failure_retry, r.failure_detail,

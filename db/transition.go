@@ -24,16 +24,13 @@ func (tx *Tx) transition(c change) error {
 	if !c.r.State.CanBecome(c.to) {
 		panic(fmt.Sprintf("db: no edge from %s to %s", c.r.State, c.to))
 	}
-	n, err := tx.exec(c.sql, append(c.args, c.r.ID, c.r.State, c.r.Attempt, nullString(c.r.Owner))...)
-	if err != nil {
+	if err := tx.heldExec(c.sql, c.args, *c.r); err != nil {
 		return fmt.Errorf("%s to %s: %w", c.r.State, c.to, err)
-	}
-	if n != 1 {
-		return ErrFenced
 	}
 	if _, err := tx.exec(sqlInsertTransition, c.r.State, c.to, c.actor, c.reason, tx.now, tx.n, c.r.ID); err != nil {
 		return fmt.Errorf("record transition: %w", err)
 	}
+	c.r.Steps++
 	return nil
 }
 
@@ -46,7 +43,7 @@ func nullString(s string) any {
 
 // heldExec runs an UPDATE that ends with sqlHeld.
 func (tx *Tx) heldExec(sql string, args []any, r chat.Request) error {
-	n, err := tx.exec(sql, append(args, r.ID, r.State, r.Attempt, nullString(r.Owner))...)
+	n, err := tx.exec(sql, append(args, held(r)...)...)
 	if err != nil {
 		return err
 	}
@@ -68,8 +65,15 @@ func (d *DB) change(ctx context.Context, r chat.Request, fn func(*Tx, *chat.Requ
 }
 
 // sqlHeld is the compare of every compare-and-set: the state, attempt and owner
-// that the caller believes in.
-const sqlHeld = ` WHERE id = ? AND state = ? AND attempt = ? AND owner IS ?`
+// that the caller believes in, and that nothing happened since. A request that
+// failed and was restarted has the same state and attempt again, not the same
+// steps.
+const sqlHeld = ` WHERE id = ? AND state = ? AND attempt = ? AND owner IS ? AND steps = ?`
+
+// held are the arguments of sqlHeld.
+func held(r chat.Request) []any {
+	return []any{r.ID, r.State, r.Attempt, nullString(r.Owner), r.Steps}
+}
 
 const (
 	sqlInsertTransition = `INSERT INTO transitions (request_id, n, from_state, to_state, attempt, actor, reason, at, tx)
