@@ -33,6 +33,9 @@ func (d *DB) checkpointLoop() {
 		}
 		if err := passiveCheckpoint(d.checkpointer); err != nil {
 			d.log.Warn("checkpoint", "error", err)
+			if isFatal(err) {
+				d.fatal(err) // where that returns, the writer will find out by itself
+			}
 			d.checkpoint.Store(checkpointIdle)
 			continue
 		}

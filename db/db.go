@@ -11,6 +11,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/url"
 	"os"
@@ -57,6 +58,10 @@ type DB struct {
 	closeOnce sync.Once
 	closeErr  error // under closeOnce
 	fatal     func(error)
+
+	// horizon is instance.purge_horizon in milliseconds. It moves inside the
+	// transaction that moves the stored one, so an acceptance behind it sees it.
+	horizon atomic.Int64
 
 	crowded atomic.Bool // the write loop's last commit had several callers
 
@@ -107,6 +112,9 @@ func Open(o Options) (_ *DB, err error) {
 			os.Exit(70)
 		}
 	}
+	if o.Path, err = realPath(o.Path); err != nil {
+		return nil, err
+	}
 	setLocking()
 	registerFunctions()
 	d := &DB{
@@ -144,9 +152,11 @@ func Open(o Options) (_ *DB, err error) {
 	if err := d.upgrade(o.Schema, o.migrations); err != nil {
 		return nil, err
 	}
-	if _, err := d.writer.queryRow(sqlSelectTx, nil, &d.tx); err != nil {
+	var horizon int64
+	if _, err := d.writer.queryRow(sqlSelectTx, nil, &d.tx, &horizon); err != nil {
 		return nil, err
 	}
+	d.horizon.Store(horizon)
 	if fc, ok := d.writer.raw.(sqlite.FileControl); ok {
 		// A WAL that is kept and reused syncs twice as fast as one that grows anew.
 		if _, err := fc.FileControlPersistWAL("main", 1); err != nil {
@@ -162,6 +172,15 @@ func Open(o Options) (_ *DB, err error) {
 	go d.writeLoop()
 	go d.checkpointLoop()
 	return d, nil
+}
+
+// PurgeHorizon is the newest time of a ULID whose tombstone is gone: an unknown
+// one that is not newer must never run. The zero time means that none is gone.
+func (d *DB) PurgeHorizon() time.Time {
+	if ms := d.horizon.Load(); ms != 0 {
+		return time.UnixMilli(ms).UTC()
+	}
+	return time.Time{}
 }
 
 // Path returns the path of the database file.
@@ -213,6 +232,20 @@ func dsn(path, mode string, pragmas []string) string {
 	q := url.Values{"mode": {mode}, "_pragma": pragmas}
 	// A path is not a URL: escape what SQLite would read as one, keep the rest.
 	return "file:" + (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath() + "?" + q.Encode()
+}
+
+// realPath follows links, so that one file has one lock by whatever name it is
+// opened.
+func realPath(path string) (string, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		// A new file: its folder is there, or opening it says what is wrong.
+		if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+			return filepath.Join(dir, filepath.Base(path)), nil
+		}
+		return path, nil
+	}
+	return real, err
 }
 
 func (d *DB) takeLock() error {
@@ -340,4 +373,4 @@ func ms(t time.Time) any {
 	return t.UnixMilli()
 }
 
-const sqlSelectTx = `SELECT tx FROM instance`
+const sqlSelectTx = `SELECT tx, purge_horizon FROM instance`

@@ -22,6 +22,9 @@ var (
 	ErrStopRequested = errors.New("a stop of this attempt is stored")
 	// ErrExists: the key is already accepted; nothing was stored.
 	ErrExists = errors.New("the request id is already accepted")
+	// ErrExpired: the id is not known and older than the purge horizon; nothing was
+	// stored, and it must never run.
+	ErrExpired = errors.New("the id is older than the purge horizon")
 	// ErrNotFound: there is no such row for this user.
 	ErrNotFound = errors.New("not found")
 	// ErrGone: it was there, and its conversation is deleted.

@@ -269,8 +269,9 @@ const (
 	sqlRepeatStatus = `UPDATE arrivals SET status = ?1 WHERE request_id = ?2 AND n = (SELECT min(n) FROM arrivals
 		WHERE request_id = ?2 AND at = ?3 AND source = ?4 AND decision = ?5 AND status IS NULL)`
 
-	// A repeat of a request that was purged meanwhile is dropped with it.
+	// A repeat of a request that was purged meanwhile is dropped with it; so is one
+	// of a request whose evidence is pruned, or it would stay for ever.
 	sqlInsertArrival = `INSERT INTO arrivals (request_id, n, at, source, decision, status)
 		SELECT id, (SELECT coalesce(max(n), 0) + 1 FROM arrivals a WHERE a.request_id = requests.id), ?, ?, ?, nullif(?, 0)
-		FROM requests WHERE id = ?`
+		FROM requests WHERE id = ? AND id > (SELECT pruned_id FROM instance)`
 )

@@ -23,16 +23,19 @@ type Submission struct {
 	Params      string // "" takes the conversation's
 	Price       func(model string) (chat.Price, bool)
 	Source      chat.Source
+
+	horizon int64 // the purge horizon in milliseconds, as it is when the turn comes
 }
 
 // Accept stores s durably as pending: the request, its question, its first
 // transition and its first arrival, and the conversation when it is the first of
 // one. Before it returns nothing is promised; after it returns the question is
 // never lost. Errors: ErrExists when the key is taken (look it up), ErrGone when
-// the conversation or the id was deleted, ErrParent, ErrModel.
+// the conversation or the id was deleted, ErrExpired, ErrParent, ErrModel.
 func (d *DB) Accept(ctx context.Context, s Submission) (chat.Request, error) {
 	var r chat.Request
 	err := d.write(ctx, func(tx *Tx) (err error) {
+		s.horizon = d.horizon.Load()
 		r, err = tx.accept(s)
 		return err
 	})
@@ -66,6 +69,9 @@ func (tx *Tx) accept(s Submission) (chat.Request, error) {
 		return r, orGone(err)
 	}
 	if !found {
+		if at, timed := chat.IDTime(s.Key.SessionID); timed && at.UnixMilli() <= s.horizon {
+			return r, ErrGone // its tombstone is forgotten
+		}
 		r.Seq = 1
 		r.ConversationID, err = tx.insert(sqlInsertConversation, s.Key.SessionID, s.Key.UserID, s.Title, tx.now, tx.now)
 		if err != nil {
@@ -100,6 +106,9 @@ func (tx *Tx) accept(s Submission) (chat.Request, error) {
 	}
 	if err != nil {
 		return r, fmt.Errorf("insert request: %w", err)
+	}
+	if at, timed := chat.IDTime(s.Key.RequestID); timed && at.UnixMilli() <= s.horizon {
+		return r, ErrExpired // the savepoint undoes what this wrote
 	}
 	reserved := int64(1)
 	if s.Kind.WritesQuestion() {

@@ -137,15 +137,21 @@ func (d *DB) ForgetTombstones(ctx context.Context, before time.Time) (more bool,
 				return err
 			}
 		}
-		_, err = tx.exec(sqlMoveHorizon, newest)
+		if _, err = tx.exec(sqlMoveHorizon, newest); err == nil && newest > d.horizon.Load() {
+			// Should the commit fail, ids are refused that still have a tombstone:
+			// they are gone either way.
+			d.horizon.Store(newest)
+		}
 		return err
 	})
 	return more, err
 }
 
 const (
-	sqlSelectPrunable = `SELECT min(id), max(id), count(*) FROM (SELECT id FROM requests
-		WHERE id > (SELECT pruned_id FROM instance) AND created_at < ? ORDER BY id LIMIT ?)`
+	// The slice first, then its age: a look for old requests among young ones would
+	// read all of them.
+	sqlSelectPrunable = `SELECT min(id), max(id), count(*) FROM (SELECT id, created_at FROM requests
+		WHERE id > (SELECT pruned_id FROM instance) ORDER BY id LIMIT ?2) WHERE created_at < ?1`
 
 	sqlPruneArrivals = `DELETE FROM arrivals WHERE request_id BETWEEN ? AND ? AND n > 1`
 

@@ -308,6 +308,7 @@ func TestForgettingTombstonesMovesTheHorizonOverThemAndNeverPastNow(t *testing.T
 	for _, id := range ids {
 		dbtest.Submit(t, d, dbtest.Submission("session-1", id, "x"))
 	}
+	dbtest.Submit(t, d, dbtest.Submission("session-2", ulidAt(now.Add(-72*time.Hour)), "x"))
 	deleteConversation(t, d, "session-1")
 	purgeAll(t, d)
 	if i, err := d.Instance(bg); err != nil || !i.PurgeHorizon.IsZero() {
@@ -340,7 +341,6 @@ func TestForgettingTombstonesMovesTheHorizonOverThemAndNeverPastNow(t *testing.T
 		}
 	}
 	// A later purge of older ids does not move it back.
-	dbtest.Submit(t, d, dbtest.Submission("session-2", ulidAt(now.Add(-72*time.Hour)), "x"))
 	deleteConversation(t, d, "session-2")
 	purgeAll(t, d)
 	if _, err := d.ForgetTombstones(bg, now.Add(soon)); err != nil {

@@ -227,9 +227,15 @@ func (d *DB) FailWaiting(ctx context.Context, r chat.Request, actor string, f ch
 	return d.change(ctx, r, func(tx *Tx, r *chat.Request) error { return tx.fail(r, actor, f) })
 }
 
+// Why a failed request is started again.
+const (
+	ReasonExplicit  = "explicit"  // a person asked
+	ReasonRestarted = "restarted" // a plain repeat, where the failure allows it
+)
+
 // A Restart says who starts a failed request again, and how.
 type Restart struct {
-	Reason string // "explicit" when a person asked, "restarted" for a plain repeat
+	Reason string // ReasonExplicit or ReasonRestarted
 	Actor  string
 	Model  string // "" keeps the model
 	Price  chat.Price
@@ -254,11 +260,14 @@ func (d *DB) Restart(ctx context.Context, r chat.Request, s Restart) (chat.Reque
 		if s.Model != r.Model {
 			actor += " model:" + s.Model
 		}
+		if s.Reason == ReasonExplicit {
+			r.Refused, r.Crashes = 0, 0 // both are counted since a person asked
+		}
 		err := tx.transition(change{
 			r: r, to: chat.StatePending, actor: actor, reason: s.Reason,
-			sql: sqlRestart, args: []any{s.Model, s.Price.Input, s.Price.Cached, s.Price.Output, tx.now},
+			sql: sqlRestart, args: []any{r.Refused, r.Crashes, s.Model, s.Price.Input, s.Price.Cached, s.Price.Output, tx.now},
 		})
-		r.State, r.Failure, r.Refused, r.Crashes = chat.StatePending, chat.Failure{}, 0, 0
+		r.State, r.Failure = chat.StatePending, chat.Failure{}
 		r.Model, r.Price, r.CompletedAt, r.UpdatedAt = s.Model, s.Price, time.Time{}, tx.now
 		r.StopRequested, r.StopAttempt = false, 0
 		return err
@@ -309,7 +318,7 @@ const (
 	sqlRequeue = `UPDATE requests SET state = 'pending', steps = steps + 1, owner = NULL, lease_until = NULL,
 		retry_at = ?, refused = ?, crashes = ?, updated_at = ?` + sqlHeld
 
-	sqlRestart = `UPDATE requests SET state = 'pending', steps = steps + 1, refused = 0, crashes = 0,
+	sqlRestart = `UPDATE requests SET state = 'pending', steps = steps + 1, refused = ?, crashes = ?,
 		failure_code = NULL, failure_outcome = NULL, failure_retry = NULL, failure_detail = NULL, completed_at = NULL,
 		stop_requested_at = NULL, stop_attempt = NULL, model = ?, price_input = ?, price_cached = ?, price_output = ?, updated_at = ?` + sqlHeld
 

@@ -36,11 +36,12 @@ var mayScan = map[string]map[string]string{
 	"sqlMovePruned":          {"instance": "one row"},
 	"sqlSelectInstance":      {"instance": "one row"},
 	"sqlSelectPrunable":      {"instance": "one row"},
+	"sqlInsertArrival":       {"instance": "one row"},
 	"sqlSelectTx":            {"instance": "one row"},
 	"sqlUpdateTx":            {"instance": "one row"},
 	"sqlSelectNewest":        {"requests": "from the end, a hundred rows at the most"},
 	"sqlSelectTombstones":    {"tombstones_old": "from its beginning, which is the oldest, a slice at the most"},
-	"sqlSelectUnfinished":    {"requests_open": "only what is open is in this partial index, and once at the start"},
+	"sqlSelectUnfinished":    {"requests_open": "only what is open is in this partial index"},
 }
 
 // statements returns every constant sql… of package db by name, concatenations

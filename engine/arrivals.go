@@ -58,17 +58,22 @@ func (e *Engine) FlushArrivals(ctx context.Context) error {
 	batch := e.arrivals.pending
 	e.arrivals.pending = nil
 	e.arrivals.mu.Unlock()
-	if len(batch) == 0 {
-		return nil
+	for len(batch) > 0 {
+		n := min(len(batch), arrivalBatch)
+		if err := e.db.RecordArrivals(context.WithoutCancel(ctx), batch[:n]); err != nil {
+			e.arrivals.mu.Lock()
+			e.arrivals.pending = append(batch, e.arrivals.pending...)
+			e.arrivals.mu.Unlock()
+			return err
+		}
+		batch = batch[n:]
 	}
-	err := e.db.RecordArrivals(context.WithoutCancel(ctx), batch)
-	if err != nil {
-		e.arrivals.mu.Lock()
-		e.arrivals.pending = append(batch, e.arrivals.pending...)
-		e.arrivals.mu.Unlock()
-	}
-	return err
+	return nil
 }
+
+// arrivalBatch is how many arrivals share a transaction at the most: a question
+// that comes in between waits for one batch.
+const arrivalBatch = 500
 
 // arrivalLoop stores arrivals as they come, whatever is there in one batch.
 func (e *Engine) arrivalLoop() {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -9,19 +10,33 @@ import (
 // what is stored, and not after it has jumped by more than an hour against the
 // monotonic clock (contract, section 7).
 type clock struct {
-	start  time.Time // carries both readings
-	newest time.Time // the newest stored row when we started
+	start  time.Time    // carries both readings
+	newest atomic.Int64 // milliseconds: when the newest request was stored
 }
 
-const maxJump = time.Hour
+const (
+	maxJump    = time.Hour
+	clockSlack = 2 * time.Second // what a clock that is set right may go back
+)
 
-func newClock(newest time.Time) *clock { return &clock{start: time.Now(), newest: newest} }
+func newClock(newest time.Time) *clock {
+	c := &clock{start: time.Now()}
+	c.saw(newest)
+	return c
+}
+
+// saw takes note of a stored row.
+func (c *clock) saw(stored time.Time) {
+	if ms := stored.UnixMilli(); ms > c.newest.Load() {
+		c.newest.Store(ms)
+	}
+}
 
 // trusted returns nil when now can be believed.
 func (c *clock) trusted(now time.Time) error {
-	if now.Before(c.newest) {
+	if newest := time.UnixMilli(c.newest.Load()); now.Before(newest.Add(-clockSlack)) {
 		return fmt.Errorf("the clock says %s, which is before the newest stored request (%s): set the clock",
-			now.UTC().Format(time.RFC3339), c.newest.UTC().Format(time.RFC3339))
+			now.UTC().Format(time.RFC3339), newest.UTC().Format(time.RFC3339))
 	}
 	elapsed := now.Sub(c.start)                // monotonic
 	wall := now.Round(0).Sub(c.start.Round(0)) // wall

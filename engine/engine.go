@@ -81,7 +81,6 @@ type Engine struct {
 	limiters  map[int64]*limiter         // under mu
 	draining  bool                       // under mu
 
-	horizon  atomic.Int64 // purge_horizon, milliseconds
 	trouble  atomic.Pointer[string]
 	arrivals arrivalLog
 	counters sync.Map // string → *atomic.Int64
@@ -145,24 +144,25 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !in.PurgeHorizon.IsZero() {
-		e.horizon.Store(in.PurgeHorizon.UnixMilli())
-	}
 	e.clock = newClock(in.Newest)
 	if err := e.recoverLost(ctx); err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
 	e.loops.Add(3)
-	go e.loop(e.o.Lease/6, e.reap)
-	go e.loop(time.Hour, e.retain)
+	go e.loop(e.reapEvery(), e.reapEvery(), e.reap)
+	// Soon for the first time: many a life is shorter than an hour.
+	go e.loop(time.Minute, time.Hour, e.retain)
 	go e.arrivalLoop()
 	return nil
 }
 
-// loop calls do every interval until shutdown. do logs its own errors.
-func (e *Engine) loop(every time.Duration, do func()) {
+func (e *Engine) reapEvery() time.Duration { return e.o.Lease / 6 }
+
+// loop calls do after first and then every interval, until shutdown. do logs its
+// own errors.
+func (e *Engine) loop(first, every time.Duration, do func()) {
 	defer e.loops.Done()
-	t := time.NewTicker(every)
+	t := time.NewTimer(first)
 	defer t.Stop()
 	for {
 		select {
@@ -170,6 +170,7 @@ func (e *Engine) loop(every time.Duration, do func()) {
 			return
 		case <-t.C:
 			do()
+			t.Reset(every)
 		}
 	}
 }

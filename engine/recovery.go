@@ -213,12 +213,4 @@ func (e *Engine) retain() {
 			}
 		}
 	}
-	in, err := e.db.Instance(ctx)
-	if err != nil {
-		e.log.Error("read purge horizon", "error", err)
-		return
-	}
-	if !in.PurgeHorizon.IsZero() {
-		e.horizon.Store(in.PurgeHorizon.UnixMilli())
-	}
 }

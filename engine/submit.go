@@ -105,6 +105,11 @@ func problem(status int, code string, retry chat.Retry, requestID, format string
 	return &p
 }
 
+func keyExpired(requestID string) *chat.Problem {
+	return problem(412, "key_expired", chat.RetryNewID, requestID,
+		"This ULID is older than what this server remembers, so it was not run. If it was never answered, send it under a new id.")
+}
+
 func conversationGone(requestID string) *chat.Problem {
 	return problem(410, "conversation_gone", chat.RetryNever, requestID,
 		"The conversation was deleted. Ask in another one, under a new request id.")
@@ -128,7 +133,7 @@ func (e *Engine) repeat(ctx context.Context, r chat.Request, a Ask) (Result, err
 	case r.Failure.Retry != chat.RetryAuto:
 		return Result{Request: r, Decision: chat.DecisionReplayed}, nil
 	}
-	return e.restart(ctx, r, db.Restart{Reason: "restarted", Actor: actor(r)})
+	return e.restart(ctx, r, db.Restart{Reason: db.ReasonRestarted, Actor: actor(r)})
 }
 
 func actor(r chat.Request) string { return fmt.Sprintf("user:%d", r.Key.UserID) }
@@ -149,9 +154,8 @@ func (e *Engine) admit(a Ask) *chat.Problem {
 		return problem(400, "key_from_future", chat.RetryNewID, a.Key.RequestID,
 			"The time inside this ULID is %s ahead of the server's. Set the clock by the Date header and send a new id.", at.Sub(now).Round(time.Second))
 	}
-	if timed && at.UnixMilli() <= e.horizon.Load() {
-		return problem(412, "key_expired", chat.RetryNewID, a.Key.RequestID,
-			"This ULID is older than what this server remembers, so it was not run. If it was never answered, send it under a new id.")
+	if timed && !at.After(e.db.PurgeHorizon()) { // acceptance looks again, when its turn comes
+		return keyExpired(a.Key.RequestID)
 	}
 	if a.Model != "" && e.models[a.Model] == nil {
 		return problem(422, "model_unknown", chat.RetryNewID, a.Key.RequestID, "There is no model %q here. GET /api/models lists them.", a.Model)
@@ -179,6 +183,7 @@ func (e *Engine) accept(ctx context.Context, a Ask) (chat.Request, error) {
 		r.Key = a.Key
 	}
 	if err == nil {
+		e.clock.saw(r.CreatedAt)
 		e.track(r)
 		e.publish(r)
 		return r, nil
@@ -195,6 +200,8 @@ func (e *Engine) storageProblem(requestID string, err error) error {
 	switch {
 	case errors.Is(err, db.ErrGone):
 		return e.refuse(conversationGone(requestID))
+	case errors.Is(err, db.ErrExpired):
+		return e.refuse(keyExpired(requestID))
 	case errors.Is(err, db.ErrParent):
 		return e.refuse(problem(422, "parent_not_found", chat.RetryNewID, requestID,
 			"parentId names no message of this conversation that this can follow."))
@@ -237,13 +244,10 @@ func (e *Engine) reserve(k chat.Key) (other <-chan struct{}, _ *chat.Problem) {
 	if first := e.accepting[k]; first != nil {
 		return first, nil
 	}
-	switch {
-	case e.draining:
-		return nil, later(problem(503, "shutting_down", chat.RetrySameID, k.RequestID, "The server is stopping. Ask again with the same id."))
-	case e.sched.waiting+len(e.accepting) >= e.o.Queue:
-		return nil, later(problem(503, "overloaded", chat.RetrySameID, k.RequestID,
-			"limits.queue: %d questions are waiting already. Nothing was stored; ask again with the same id.", e.o.Queue))
-	case !e.allowed(k.UserID):
+	if p := e.full(k.RequestID); p != nil {
+		return nil, p
+	}
+	if !e.allowed(k.UserID) {
 		p := problem(429, "rate_limited", chat.RetrySameID, k.RequestID,
 			"limits.per_user_per_minute: more than %d new questions in a minute. Nothing was stored; ask again with the same id.", e.o.PerUserPerMinute)
 		p.RetryAfter = time.Duration(float64(time.Minute) / float64(e.o.PerUserPerMinute)).Round(time.Second)
@@ -252,6 +256,18 @@ func (e *Engine) reserve(k chat.Key) (other <-chan struct{}, _ *chat.Problem) {
 	}
 	e.accepting[k] = make(chan struct{})
 	return nil, nil
+}
+
+// full returns why nothing more may wait, nil when it may. e.mu is held.
+func (e *Engine) full(requestID string) *chat.Problem {
+	switch {
+	case e.draining:
+		return later(problem(503, "shutting_down", chat.RetrySameID, requestID, "The server is stopping. Ask again with the same id."))
+	case e.sched.waiting+len(e.accepting) >= e.o.Queue:
+		return later(problem(503, "overloaded", chat.RetrySameID, requestID,
+			"limits.queue: %d questions are waiting already. Nothing was stored; ask again with the same id.", e.o.Queue))
+	}
+	return nil
 }
 
 // unreserve gives the place back, and tells whoever waits for it.
@@ -288,8 +304,11 @@ func (e *Engine) giveBack(user int64) {
 // restart moves a failed request back to pending. Of two callers that saw the
 // same attempt one starts it and the other joins.
 func (e *Engine) restart(ctx context.Context, r chat.Request, s db.Restart) (Result, error) {
-	if e.Draining() {
-		return Result{}, e.refuse(later(problem(503, "shutting_down", chat.RetrySameID, r.Key.RequestID, "The server is stopping. Ask again with the same id.")))
+	e.mu.Lock()
+	p := e.full(r.Key.RequestID)
+	e.mu.Unlock()
+	if p != nil {
+		return Result{}, e.refuse(p)
 	}
 	n, err := e.db.Restart(context.WithoutCancel(ctx), r, s)
 	switch {
@@ -326,7 +345,7 @@ func (e *Engine) Retry(ctx context.Context, k chat.Key, attempt int64, model str
 		e.adopt(r)
 		return Result{Request: r, Decision: joinedOrReplayed(r)}, nil
 	}
-	s := db.Restart{Reason: "explicit", Actor: actor(r), Model: model}
+	s := db.Restart{Reason: db.ReasonExplicit, Actor: actor(r), Model: model}
 	name := model
 	if name == "" {
 		name = r.Model

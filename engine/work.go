@@ -135,7 +135,7 @@ func (e *Engine) modelGone(ctx context.Context, j *job) (again bool) {
 // prompt builds the call from the frozen context.
 func (e *Engine) prompt(ctx context.Context, r chat.Request, seqs []int64) (llm.Call, error) {
 	m := e.models[r.Model]
-	c := llm.Call{RequestID: r.Key.RequestID, Attempt: r.Attempt, Model: m.Upstream, Continue: r.Kind == chat.KindContinue}
+	c := llm.Call{RequestID: r.Key.RequestID, Attempt: r.Attempt, Model: m.Upstream}
 	if err := json.Unmarshal([]byte(r.Params), &c.Params); err != nil {
 		return c, fmt.Errorf("params of request %d: %w", r.ID, err)
 	}
@@ -149,6 +149,9 @@ func (e *Engine) prompt(ctx context.Context, r chat.Request, seqs []int64) (llm.
 	for _, m := range msgs {
 		c.Turns = append(c.Turns, llm.Turn{Role: m.Role, Content: m.Content})
 	}
+	// Continue, or another try at a continuation: either way the last word is an
+	// answer to go on with.
+	c.Continue = c.Turns[len(c.Turns)-1].Role == "assistant"
 	return c, nil
 }
 
