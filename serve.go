@@ -107,9 +107,18 @@ func models(cfg *config.Config) []engine.Model {
 	for _, m := range cfg.Models {
 		list = append(list, engine.Model{
 			Name: m.Name, Upstream: m.UpstreamModel, Client: demo, Price: m.Price, Context: m.Context,
-			Rerun: m.OnUnknown == config.OnUnknownRerun, MaxAttempts: m.MaxAttempts, MaxCrashReruns: m.MaxCrashReruns,
+			Rerun: m.OnUnknown == config.OnUnknownRerun, MaxAttempts: m.MaxAttempts, MaxCrashReruns: orNone(m.MaxCrashReruns),
 			FirstTokenTimeout: m.FirstTokenTimeout, IdleTimeout: m.IdleTimeout, Concurrency: m.Concurrency,
 		})
 	}
 	return list
+}
+
+// orNone says to the engine, for which 0 is the default, that a limit of 0 is
+// meant.
+func orNone(n int64) int64 {
+	if n == 0 {
+		return -1
+	}
+	return n
 }

@@ -80,6 +80,7 @@ func (c *conn) thread(user int64, session string) (Thread, error) {
 				answer := turns[late[len(late)-1]].Message
 				answer.Siblings = late
 				t.Messages = append(t.Messages, answer)
+				onBranch[answer.Seq] = true
 			}
 		}
 		below = m.Role

@@ -110,6 +110,7 @@ type Receipt struct {
 	Attempts    []Attempt
 	Snapshot    []byte // its SHA-256; nil when there is none
 	Ledger      []LedgerRow
+	Pruned      bool // repeats among the arrivals may be gone
 }
 
 // An Arrival is one time the id came in.
@@ -205,6 +206,9 @@ func (c *conn) evidence(rc *Receipt) error {
 	if err != nil {
 		return err
 	}
+	if _, err = c.queryRow(sqlSelectPruned, id, &rc.Pruned); err != nil {
+		return err
+	}
 	_, err = c.queryRow(sqlSelectDigest, id, &rc.Snapshot)
 	return err
 }
@@ -260,6 +264,8 @@ const (
 		FROM ledger WHERE request_id = ?1 AND kind = 'charge'
 		UNION ALL SELECT kind, attempt, micros, input_tokens, cached_tokens, output_tokens, estimated, at, id
 		FROM ledger WHERE request_id = ?1 AND kind = 'waste' ORDER BY 9`
+
+	sqlSelectPruned = `SELECT ? <= pruned_id FROM instance`
 
 	sqlSelectDigest = `SELECT sha256 FROM snapshots WHERE request_id = ?`
 

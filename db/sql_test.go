@@ -35,6 +35,7 @@ var mayScan = map[string]map[string]string{
 	"sqlMoveHorizon":         {"instance": "one row"},
 	"sqlMovePruned":          {"instance": "one row"},
 	"sqlSelectInstance":      {"instance": "one row"},
+	"sqlSelectPruned":        {"instance": "one row"},
 	"sqlSelectPrunable":      {"instance": "one row"},
 	"sqlInsertArrival":       {"instance": "one row"},
 	"sqlSelectTx":            {"instance": "one row"},

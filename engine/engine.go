@@ -32,7 +32,7 @@ type Model struct {
 	// engine; otherwise a person is asked.
 	Rerun             bool
 	MaxAttempts       int64
-	MaxCrashReruns    int64
+	MaxCrashReruns    int64 // 0 is 20, negative is none
 	FirstTokenTimeout time.Duration
 	IdleTimeout       time.Duration
 	Concurrency       int
@@ -82,6 +82,7 @@ type Engine struct {
 	draining  bool                       // under mu
 
 	trouble  atomic.Pointer[string]
+	reaped   atomic.Pointer[time.Time] // when the reaper last came round; monotonic
 	arrivals arrivalLog
 	counters sync.Map // string → *atomic.Int64
 }
@@ -114,7 +115,7 @@ func New(o Options) (*Engine, error) {
 			m.Upstream = m.Name
 		}
 		m.MaxAttempts = orDefault(m.MaxAttempts, 3)
-		m.MaxCrashReruns = orDefault(m.MaxCrashReruns, 20)
+		m.MaxCrashReruns = orDefault(m.MaxCrashReruns, 20) // negative: none
 		m.FirstTokenTimeout = orDefault(m.FirstTokenTimeout, 300*time.Second)
 		m.IdleTimeout = orDefault(m.IdleTimeout, 120*time.Second)
 		m.Concurrency = orDefault(m.Concurrency, 8)
@@ -145,6 +146,7 @@ func (e *Engine) Start(ctx context.Context) error {
 		return err
 	}
 	e.clock = newClock(in.Newest)
+	e.cameRound()
 	if err := e.recoverLost(ctx); err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
@@ -219,6 +221,9 @@ func (e *Engine) Ready(ctx context.Context) error {
 	if t := e.trouble.Load(); t != nil {
 		return errors.New(*t)
 	}
+	if silent := time.Since(*e.reaped.Load()); silent > 4*e.reapEvery() {
+		return fmt.Errorf("the engine has not looked after its work for %s", silent.Round(time.Second))
+	}
 	if err := e.clock.trusted(time.Now()); err != nil {
 		return err
 	}
@@ -231,17 +236,15 @@ func (e *Engine) Models() []Model { return e.o.Models }
 // Events returns the feed of what happens to a user's conversations.
 func (e *Engine) Events() *Hub { return e.hub }
 
-// count adds one to a named counter.
-func (e *Engine) count(name string) {
+// Count adds one to a named counter: an arrival that was refused, a carrier that
+// was ignored.
+func (e *Engine) Count(name string) {
 	c, ok := e.counters.Load(name)
 	if !ok {
 		c, _ = e.counters.LoadOrStore(name, new(atomic.Int64))
 	}
 	c.(*atomic.Int64).Add(1)
 }
-
-// Count counts an arrival that was refused, or a carrier that was ignored.
-func (e *Engine) Count(name string) { e.count(name) }
 
 // Counters returns what was counted since the start.
 func (e *Engine) Counters() map[string]int64 {

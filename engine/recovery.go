@@ -62,7 +62,7 @@ func (e *Engine) takeOver(ctx context.Context, r chat.Request, actor string, o c
 	if m := e.models[r.Model]; m == nil || !m.Rerun || r.Crashes >= m.MaxCrashReruns {
 		n, err = e.db.Fail(ctx, r, end, chat.Failure{
 			Code: "interrupted", Outcome: chat.OutcomeUnknown, Retry: chat.RetryExplicit,
-			Detail: "The server stopped while the model was answering. Whether that call was billed, nobody can know.",
+			Detail: "Whoever looked after the answer was lost while the model was answering. Whether that call was billed, nobody can know.",
 		})
 	} else {
 		var at time.Time
@@ -115,7 +115,15 @@ func (e *Engine) reap() {
 	}
 	if err := e.sweep(ctx); err != nil {
 		e.log.Error("sweep", "error", err)
+		return
 	}
+	e.cameRound()
+}
+
+// cameRound notes that the reaper has looked after everything.
+func (e *Engine) cameRound() {
+	now := time.Now()
+	e.reaped.Store(&now)
 }
 
 // seize takes a running job from its worker and decides about it.

@@ -30,10 +30,11 @@ type conversation struct {
 type job struct {
 	id, conversation, user, seq int64 // never change
 
-	live   *Live
-	model  *model
-	r      chat.Request // as last stored; the worker's while it runs, else under e.mu
-	queued bool         // in its model's ready list
+	live    *Live
+	model   *model
+	r       chat.Request // as last stored; the worker's while it runs, else under e.mu
+	strikes int          // claims that failed
+	queued  bool         // in its model's ready list
 }
 
 func (e *Engine) newJob(r chat.Request, l *Live) *job {

@@ -55,12 +55,12 @@ func (e *Engine) Submit(ctx context.Context, a Ask) (Result, error) {
 			if r.ID != 0 { // accepted before its conversation was deleted
 				e.Answered(Result{Request: r, Decision: chat.DecisionExpired}, a.Source, p.Status)
 			}
-			return Result{}, e.refuse(p)
+			return Result{}, p
 		case !errors.Is(err, db.ErrNotFound):
 			return Result{}, err
 		}
 		if p := e.admit(a); p != nil {
-			return Result{}, e.refuse(p)
+			return Result{}, p
 		}
 		other, p := e.reserve(a.Key)
 		if p != nil {
@@ -69,7 +69,7 @@ func (e *Engine) Submit(ctx context.Context, a Ask) (Result, error) {
 			if r, err = e.db.Find(ctx, a.Key); err == nil {
 				return e.repeat(ctx, r, a)
 			}
-			return Result{}, e.refuse(p)
+			return Result{}, p
 		}
 		if other != nil {
 			select {
@@ -91,12 +91,6 @@ func (e *Engine) Submit(ctx context.Context, a Ask) (Result, error) {
 		return Result{Request: r, Decision: chat.DecisionFirst}, nil
 	}
 	return Result{}, fmt.Errorf("request %s collides and is not found", a.Key.RequestID)
-}
-
-// refuse counts a refusal that no stored request knows of.
-func (e *Engine) refuse(p *chat.Problem) error {
-	e.count("refused_" + p.Code)
-	return p
 }
 
 func problem(status int, code string, retry chat.Retry, requestID, format string, args ...any) *chat.Problem {
@@ -199,23 +193,23 @@ func (e *Engine) storageProblem(requestID string, err error) error {
 	var unknownModel db.ErrModel
 	switch {
 	case errors.Is(err, db.ErrGone):
-		return e.refuse(conversationGone(requestID))
+		return conversationGone(requestID)
 	case errors.Is(err, db.ErrExpired):
-		return e.refuse(keyExpired(requestID))
+		return keyExpired(requestID)
 	case errors.Is(err, db.ErrParent):
-		return e.refuse(problem(422, "parent_not_found", chat.RetryNewID, requestID,
-			"parentId names no message of this conversation that this can follow."))
+		return problem(422, "parent_not_found", chat.RetryNewID, requestID,
+			"parentId names no message of this conversation that this can follow.")
 	case errors.As(err, &unknownModel):
-		return e.refuse(problem(422, "model_unknown", chat.RetryNewID, requestID,
-			"The conversation's model %q is no longer configured. Name another one.", unknownModel.Name))
+		return problem(422, "model_unknown", chat.RetryNewID, requestID,
+			"The conversation's model %q is no longer configured. Name another one.", unknownModel.Name)
 	case errors.Is(err, db.ErrOutcomeOpen):
 		e.log.Error("outcome of a commit is open", "request_id", requestID, "error", err)
-		return e.refuse(later(problem(503, "outcome_open", chat.RetrySameID, requestID,
-			"The database did not say whether this was stored. Ask again with the same id: it is run once.")))
+		return later(problem(503, "outcome_open", chat.RetrySameID, requestID,
+			"The database did not say whether this was stored. Ask again with the same id: it is run once."))
 	case db.IsRetryable(err) || errors.Is(err, db.ErrClosed):
 		e.log.Error("not stored", "request_id", requestID, "error", err)
-		return e.refuse(later(problem(503, "storage_failed", chat.RetrySameID, requestID,
-			"The database cannot be written now. Ask again with the same id.")))
+		return later(problem(503, "storage_failed", chat.RetrySameID, requestID,
+			"The database cannot be written now. Ask again with the same id."))
 	}
 	return err
 }
@@ -308,7 +302,7 @@ func (e *Engine) restart(ctx context.Context, r chat.Request, s db.Restart) (Res
 	p := e.full(r.Key.RequestID)
 	e.mu.Unlock()
 	if p != nil {
-		return Result{}, e.refuse(p)
+		return Result{}, p
 	}
 	n, err := e.db.Restart(context.WithoutCancel(ctx), r, s)
 	switch {
@@ -352,8 +346,8 @@ func (e *Engine) Retry(ctx context.Context, k chat.Key, attempt int64, model str
 	}
 	m := e.models[name]
 	if m == nil {
-		return Result{}, e.refuse(problem(422, "model_unknown", chat.RetryExplicit, k.RequestID,
-			"There is no model %q here. Name another one.", name))
+		return Result{}, problem(422, "model_unknown", chat.RetryExplicit, k.RequestID,
+			"There is no model %q here. Name another one.", name)
 	}
 	s.Price = m.Price
 	return e.restart(ctx, r, s)

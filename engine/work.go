@@ -22,6 +22,7 @@ func (e *Engine) work(j *job) {
 	var next *job
 	if again {
 		next = e.newJob(j.r, j.live)
+		next.strikes = j.strikes
 	}
 	e.sched.done(j, next)
 }
@@ -37,6 +38,7 @@ func (e *Engine) attempt(j *job) (again bool) {
 	if err != nil {
 		return e.notClaimed(ctx, j, err)
 	}
+	j.strikes = 0
 	call, cancel := context.WithCancelCause(e.base)
 	defer cancel(nil)
 	j.r = r
@@ -115,10 +117,26 @@ func (e *Engine) notClaimed(ctx context.Context, j *job, err error) (again bool)
 	}
 	if !errors.Is(err, db.ErrNotYourTurn) {
 		e.log.Error("claim", "request_id", j.r.Key.RequestID, "error", err)
+		passes := errors.Is(err, db.ErrOutcomeOpen) || errors.Is(err, db.ErrClosed) || db.IsRetryable(err)
+		if j.strikes++; !passes && j.strikes >= claimStrikes {
+			// It will never be claimed: it ends here, or it would hold up its
+			// conversation for ever.
+			r, ferr := e.db.FailWaiting(ctx, j.r, "worker:"+e.life, chat.Failure{
+				Code: "internal", Outcome: chat.OutcomeNone, Retry: chat.RetryExplicit, Detail: "It could not be started; the log says why.",
+			})
+			if ferr == nil {
+				e.release(j.live, r)
+				return false
+			}
+			e.log.Error("a request that cannot be claimed cannot be failed", "request_id", j.r.Key.RequestID, "error", ferr)
+		}
 	}
 	j.r.RetryAt = time.Now().Add(time.Second)
 	return true
 }
+
+// claimStrikes is how often a claim may fail for a reason that does not pass.
+const claimStrikes = 5
 
 func (e *Engine) modelGone(ctx context.Context, j *job) (again bool) {
 	r, err := e.db.FailWaiting(ctx, j.r, "worker:"+e.life, chat.Failure{

@@ -147,6 +147,7 @@ func (s *server) parseAsk(r *http.Request, b chatBody) (engine.Ask, error) {
 	if err != nil {
 		return a, err
 	}
+	a.Key.RequestID = id // a refusal names it
 	session, err := chat.ParseID(b.SessionID)
 	if err != nil {
 		return a, refuse(http.StatusBadRequest, "session_invalid", chat.RetryNewID, "sessionId: "+err.Error()+".")

@@ -136,9 +136,22 @@ func sentence(rc db.Receipt, saved int) string {
 		}
 	}
 	times := plural(came, "once", "%d times")
+	if rc.Pruned {
+		times = "at least once (older repeats are no longer on record)"
+	}
 	calls := "not called"
 	if n := len(rc.Attempts); n > 0 {
 		calls = "called " + plural(n, "once", "%d times")
+	}
+	open := 0
+	for _, a := range rc.Attempts {
+		if a.Outcome == chat.OutcomeUnknown || a.Outcome == chat.OutcomeFenced {
+			open++
+		}
+	}
+	if open > 0 {
+		// Said openly, always: it may have been billed by the provider.
+		calls += plural(open, " (what came of one call nobody can know)", " (what came of %d calls nobody can know)")
 	}
 	switch rc.Record.State {
 	case chat.StateFailed:

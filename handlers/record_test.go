@@ -149,6 +149,9 @@ func TestAReceiptTellsOfEveryState(t *testing.T) {
 	d.tap.pour(id, 1, "Half.", errLost)
 	d.settled(session, id)
 	rc := d.receipt(session, id)
+	if !strings.Contains(rc.Sentence, "(what came of one call nobody can know)") {
+		t.Errorf("the sentence hides that the outcome is unknown: %q", rc.Sentence)
+	}
 	if !strings.Contains(rc.Sentence, "ended as failed: line_lost") || len(rc.Ledger) != 1 || rc.Ledger[0].Kind != "waste" || rc.Ledger[0].Micros == 0 || rc.MoneySaved.Micros != 0 {
 		t.Errorf("%+v", rc)
 	}
