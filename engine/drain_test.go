@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"semel/chat"
+	"semel/engine"
 	"semel/llm/llmtest"
 )
 
@@ -27,8 +28,9 @@ func (r *rig) drain(limit time.Duration) <-chan struct{} {
 func TestRunningAnswersEndDuringAShutdown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, llmtest.Paced(3*time.Second, "a", "b"))
+		r := newRig(t, func(o *engine.Options) { o.Models[0].Concurrency = 1 }, llmtest.Paced(3*time.Second, "a", "b"))
 		running, waiting := r.say("one"), r.say("two")
+		r.submit(ask(newID(), newID(), "for the slot")) // of another conversation
 		r.rest()
 		began := time.Now()
 		<-r.drain(30 * time.Second)
@@ -45,6 +47,8 @@ func TestRunningAnswersEndDuringAShutdown(t *testing.T) {
 		r.calls(1)
 		next := r.die(llmtest.Answer("next"))
 		next.answered(waiting, "next")
+		next.pass(time.Minute)
+		next.calls(2)
 		if n := next.request(waiting).Crashes; n != 0 {
 			t.Errorf("a clean shutdown counts as %d deaths", n)
 		}

@@ -40,6 +40,25 @@ func TestALateReleaseDoesNotEndARequestThatWasStartedAgain(t *testing.T) {
 	}
 }
 
+// Whoever stored the failure tells the viewers a moment later; a restart that
+// comes in between leaves its request to them.
+func TestARestartBetweenTheFailureAndItsReleaseIsNotLost(t *testing.T) {
+	t.Parallel()
+	e := &Engine{lives: map[int64]*Live{}, hub: newHub(), models: map[string]*model{}, gone: &model{}}
+	e.sched = scheduler{e: e, conversations: map[int64]*conversation{}, running: map[int64]int{}, stopped: true}
+	l := newLive(chat.Request{ID: 7, ConversationID: 1, Attempt: 1, State: chat.StateGenerating})
+	e.lives[7] = l
+	restarted := chat.Request{ID: 7, ConversationID: 1, Attempt: 1, State: chat.StatePending}
+	e.trackRestarted(restarted)
+	if e.sched.waiting != 0 {
+		t.Fatal("it waits while the old attempt has its viewers")
+	}
+	e.release(l, chat.Request{ID: 7, ConversationID: 1, Attempt: 1, State: chat.StateFailed})
+	if !l.View().Over || e.Live(7) == nil || e.Live(7) == l || !e.inCare(restarted) {
+		t.Error("the restarted request is in nobody's care")
+	}
+}
+
 func TestARequestWaitsOnceHoweverOftenItIsAdded(t *testing.T) {
 	t.Parallel()
 	e := &Engine{lives: map[int64]*Live{}, hub: newHub(), models: map[string]*model{}, gone: &model{}}

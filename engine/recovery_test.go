@@ -216,21 +216,26 @@ func TestARequestOfAModelThatIsGoneFailsAndMayNameAnother(t *testing.T) {
 func TestRequestsOfAModelThatIsGoneDoNotWaitForAUsersCap(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, twoModels, llmtest.Hang())
+		r := newRig(t, func(o *engine.Options) { twoModels(o); o.Models[1].Concurrency = 1 }, llmtest.Hang())
 		first := r.say("runs in both lives")
-		r.rest()
 		firstSession := r.session
-		r.session = newID()
-		a := r.message(newID(), "of a model that goes")
-		a.Model = "other"
-		r.submit(r.message(newID(), "of the first model")) // holds the conversation
-		r.submit(a)
+		other := func() engine.Ask {
+			a := ask(newID(), newID(), "of the model that goes")
+			a.Model = "other"
+			return a
+		}
+		r.submit(other()) // has the only slot
+		r.rest()
+		waits := other()
+		r.submit(waits)
 		r.rest()
 		next := r.dieInto(func(o *engine.Options) { o.RunningPerUser = 1 }, llmtest.Paced(time.Second, "ok"))
-		next.pass(time.Minute)
-		if req := next.request(a.Key.RequestID); req.State != chat.StateFailed || req.Failure.Code != "model_gone" {
-			t.Errorf("got %s %s, want model_gone", req.State, req.Failure.Code)
+		next.session = waits.Key.SessionID
+		if s := next.request(waits.Key.RequestID).State; s != chat.StatePending {
+			t.Fatalf("state %s: the user is at the cap", s)
 		}
+		next.pass(10 * time.Second)
+		next.failed(waits.Key.RequestID, "model_gone", chat.OutcomeNone, chat.RetryExplicit)
 		next.session = firstSession
 		next.answered(first, "ok")
 		next.idle()

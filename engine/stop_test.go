@@ -134,6 +134,9 @@ func TestS32AStopAfterTheAnswerChangesNothing(t *testing.T) {
 			t.Fatalf("got %s, want committed", got.State)
 		}
 		r.answered(id, "done")
+		if r.request(id).StopRequested {
+			t.Error("a stop was stored with an answer that is final")
+		}
 	})
 }
 
@@ -319,9 +322,13 @@ func (r *rig) pressStop(id string) {
 			r.t.Error(err)
 		}
 	}()
-	for !r.request(id).StopRequested {
+	for range 1000 {
+		if r.request(id).StopRequested {
+			return
+		}
 		time.Sleep(time.Millisecond)
 	}
+	r.t.Error("the stop is not stored")
 }
 
 func TestAStopBetweenTheClaimAndTheCallIsNotLost(t *testing.T) {

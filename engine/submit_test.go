@@ -359,7 +359,7 @@ func TestTheSameIDInAnotherConversationIsAnotherIntent(t *testing.T) {
 func TestS43WhatIsRefusedStoresNothingAndLeavesTheIDUnused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, llmtest.Answer("answer"))
+		r := newRig(t, func(o *engine.Options) { o.PerUserPerMinute = 4 }, llmtest.Answer("answer"))
 		id := newID()
 		model, parent, other := r.message(id, "hello"), r.message(id, "hello"), r.message(id, "hello")
 		model.Model = "no such"
@@ -372,6 +372,9 @@ func TestS43WhatIsRefusedStoresNothingAndLeavesTheIDUnused(t *testing.T) {
 		}
 		if p := r.refused(other); p.Code != "parent_not_found" {
 			t.Errorf("got %+v", p)
+		}
+		for range 10 { // what no model could ever answer costs its user nothing
+			r.refused(model)
 		}
 		r.rest()
 		if _, err := r.d.Find(r.ctx, r.key(id)); !errors.Is(err, db.ErrNotFound) {
@@ -599,19 +602,29 @@ func TestS42TooManyQuestionsOfOneUserAreRefusedAndRepeatsAreNot(t *testing.T) {
 func TestS42RepeatsThatArriveDuringTheAcceptanceAreNotCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(o *engine.Options) { o.PerUserPerMinute, o.Queue = 1, 1 }, llmtest.Answer("answer"))
-		id := newID()
-		var wg sync.WaitGroup
-		for range 100 {
-			wg.Go(func() {
-				if _, err := r.e.Submit(r.ctx, r.message(id, "hello")); err != nil {
-					t.Error(err)
-				}
-			})
+		for _, limit := range []int{1, 20} { // none left for a repeat, and some
+			r := newRig(t, func(o *engine.Options) { o.PerUserPerMinute, o.Queue = limit, limit }, llmtest.Answer("answer"))
+			id := newID()
+			var wg sync.WaitGroup
+			for range 100 {
+				wg.Go(func() {
+					if _, err := r.e.Submit(r.ctx, r.message(id, "hello")); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			r.answered(id, "answer")
+			for range limit - 1 { // the rest of the allowance is there
+				r.session = newID()
+				r.say("hello")
+			}
+			if p := r.refused(r.message(newID(), "hello")); p.Code != "rate_limited" && p.Code != "overloaded" {
+				t.Errorf("got %+v", p)
+			}
+			r.rest()
+			r.calls(limit)
 		}
-		wg.Wait()
-		r.answered(id, "answer")
-		r.calls(1)
 	})
 }
 
