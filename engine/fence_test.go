@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"semel/chat"
 	"semel/db"
 	"semel/engine"
+	"semel/llm"
 	"semel/llm/llmtest"
 )
 
@@ -164,30 +166,39 @@ func TestAStopOfAHeldWorkerIsHonouredWhenItsLeaseEnds(t *testing.T) {
 	}
 }
 
-// A worker whose row is taken away under it, as another process life would:
-// the next heartbeat or piece of text tells it, and it cancels its call.
+// A worker whose row is taken away under it, as another process life would: the
+// next heartbeat or piece of text tells it, it cancels its call and lets go.
 func TestAFencedWorkerCancelsItsCall(t *testing.T) {
 	t.Parallel()
-	for name, step := range map[string]llmtest.Step{
-		"by its heartbeat": llmtest.Hang(),
-		"by its text":      llmtest.Then(llmtest.Then(llmtest.Hang(), "more"), "text"),
+	for _, tt := range []struct {
+		name, text string
+		within     time.Duration
+	}{
+		{"by its heartbeat", "", 20 * time.Second},
+		{"by its text", "text", time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, rarely, step, llmtest.Answer("no"))
+				var cancelled atomic.Bool
+				r := newRig(t, rarely, func(ctx context.Context, _ llm.Call, emit func(llm.Piece)) (llm.Answer, error) {
+					emit(llm.Piece{Text: tt.text})
+					<-ctx.Done()
+					cancelled.Store(true)
+					return llm.Answer{}, ctx.Err()
+				})
 				id := r.say("hello")
 				r.rest()
-				req := r.request(id)
-				if _, err := r.d.Fail(r.ctx, req, db.End{Outcome: chat.OutcomeUnknown, Code: "taken", Actor: "reaper:test"},
+				if _, err := r.d.Fail(r.ctx, r.request(id), db.End{Outcome: chat.OutcomeUnknown, Code: "taken", Actor: "reaper:test"},
 					chat.Failure{Code: "interrupted", Outcome: chat.OutcomeUnknown, Retry: chat.RetryExplicit}); err != nil {
 					t.Fatal(err)
 				}
-				r.pass(21 * time.Second)
-				rec := r.record(id)
-				if rec.State != chat.StateFailed || rec.Error.Code != "interrupted" {
-					t.Errorf("got %s %+v", rec.State, rec.Error)
+				r.pass(tt.within)
+				if !cancelled.Load() {
+					t.Errorf("the call goes on %s after its request was taken", tt.within)
 				}
+				r.failed(id, "interrupted", chat.OutcomeUnknown, chat.RetryExplicit)
 				r.calls(1)
+				r.idle()
 			})
 		})
 	}

@@ -325,7 +325,7 @@ func (w *worker) settle(ctx context.Context, c llm.Call, a llm.Answer, err, caus
 			UpstreamID: a.UpstreamID, Usage: sane(a.Usage), Outcome: chat.OutcomeOK, Reason: "answered",
 		})
 	case errors.Is(cause, errFenced):
-		return false // somebody else decided; we write nothing
+		return w.fenced(ctx, false)
 	case errors.Is(cause, errStopped):
 		return w.stopped(ctx, c, outcomeOf(err))
 	case errors.Is(cause, errShutdown):
@@ -454,13 +454,7 @@ func (w *worker) persist(ctx context.Context, write func() (chat.Request, error)
 		}
 		if errors.Is(err, db.ErrFenced) {
 			w.e.trouble.Store(nil) // it can be written
-			// Perhaps our own write, whose commit was reported as open.
-			now, lerr := w.e.db.Load(ctx, w.j.r.ID)
-			if lerr == nil && n > 0 && now.Attempt == w.j.r.Attempt && now.State != chat.StateGenerating {
-				return w.tell(now), nil
-			}
-			w.e.log.Warn("fenced", "request_id", w.j.r.Key.RequestID, "attempt", w.j.r.Attempt)
-			return false, nil
+			return w.fenced(ctx, n > 0), nil
 		}
 		if !errors.Is(err, db.ErrOutcomeOpen) && !db.IsRetryable(err) {
 			return false, err
@@ -471,6 +465,28 @@ func (w *worker) persist(ctx context.Context, write func() (chat.Request, error)
 		w.j.live.beat() // the answer is here: nobody may take it over
 		if !w.e.pause(n) {
 			return false, nil
+		}
+	}
+}
+
+// fenced ends a worker whose request is not as it believed. Somebody else has
+// decided, and nothing is written; or it was its own write, whose commit was
+// reported as open. It reports whether the request is pending by that.
+func (w *worker) fenced(ctx context.Context, mayBeOurs bool) (pending bool) {
+	w.e.log.Warn("fenced", "request_id", w.j.r.Key.RequestID, "attempt", w.j.r.Attempt)
+	for n := 0; ; n++ {
+		now, err := w.e.db.Load(ctx, w.j.r.ID)
+		switch {
+		case err == nil && !now.State.Live():
+			w.e.release(w.j.live, now)
+			return false
+		case err == nil && mayBeOurs && now.State == chat.StatePending && now.Attempt == w.j.r.Attempt:
+			return w.tell(now)
+		case err == nil || errors.Is(err, db.ErrNotFound):
+			return false // whoever has it tells
+		}
+		if !w.e.pause(n) {
+			return false
 		}
 	}
 }
