@@ -189,22 +189,41 @@ func (d *DB) FrozenContext(ctx context.Context, id int64) (seqs []int64, err err
 }
 
 // Turns returns the messages with these numbers in this order: the prompt.
-func (d *DB) Turns(ctx context.Context, conversation int64, seqs []int64) (turns []chat.Message, err error) {
-	list, err := json.Marshal(seqs)
+func (d *DB) Turns(ctx context.Context, conversation int64, seqs []int64) ([]chat.Message, error) {
+	turns, missing := d.texts.get(conversation, seqs)
+	if len(missing) == 0 {
+		return turns, nil
+	}
+	list, err := json.Marshal(missing)
 	if err != nil {
 		return nil, err
 	}
+	read := make(map[int64]chat.Message, len(missing))
 	err = d.readOne(ctx, func(c *conn) error {
 		return c.query(sqlSelectTurns, []any{conversation, string(list)}, func(r row) error {
 			var m chat.Message
-			defer func() { turns = append(turns, m) }()
-			return r.scan(&m.Seq, &m.Role, &m.Content)
+			if err := r.scan(&m.Seq, &m.Role, &m.Content); err != nil {
+				return err
+			}
+			read[m.Seq] = m
+			d.texts.put(conversation, m)
+			return nil
 		})
 	})
-	if err == nil && len(turns) != len(seqs) {
-		err = fmt.Errorf("conversation %d has %d of the messages %v", conversation, len(turns), seqs)
+	if err != nil {
+		return nil, err
 	}
-	return turns, err
+	for i, seq := range seqs {
+		if turns[i].Seq != 0 {
+			continue
+		}
+		m, ok := read[seq]
+		if !ok {
+			return nil, fmt.Errorf("message %d of conversation %d is missing", seq, conversation)
+		}
+		turns[i] = m
+	}
+	return turns, nil
 }
 
 const (
@@ -233,5 +252,5 @@ const (
 
 	sqlSelectTurns = `SELECT m.seq, m.role, coalesce(m.content, s.content) FROM json_each(?2) j
 		JOIN messages m ON m.conversation_id = ?1 AND m.seq = j.value
-		LEFT JOIN snapshots s ON s.request_id = m.request_id AND m.role = 'assistant' ORDER BY j.key`
+		LEFT JOIN snapshots s ON s.request_id = m.request_id AND m.role = 'assistant'`
 )

@@ -63,6 +63,8 @@ type DB struct {
 	// transaction that moves the stored one, so an acceptance behind it sees it.
 	horizon atomic.Int64
 
+	texts texts
+
 	crowded atomic.Bool // the write loop's last commit had several callers
 
 	// Whoever holds writing, the write loop or a lone caller, owns these.

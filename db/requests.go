@@ -42,6 +42,9 @@ func (d *DB) Accept(ctx context.Context, s Submission) (chat.Request, error) {
 	if err != nil {
 		return chat.Request{}, err
 	}
+	if s.Kind.WritesQuestion() {
+		d.texts.put(r.ConversationID, chat.Message{Seq: r.Seq, Role: "user", Content: s.Content})
+	}
 	return r, nil
 }
 

@@ -31,10 +31,14 @@ type Answer struct {
 // If we die before its commit, nothing of it is stored and the attempt is found
 // generating; if we die after, everything is.
 func (d *DB) Finish(ctx context.Context, r chat.Request, a Answer) (chat.Request, error) {
-	return d.change(ctx, r, func(tx *Tx, r *chat.Request) (err error) {
+	r, err := d.change(ctx, r, func(tx *Tx, r *chat.Request) (err error) {
 		*r, err = tx.finish(*r, a)
 		return err
 	})
+	if err == nil {
+		d.texts.put(r.ConversationID, chat.Message{Seq: AnswerSeq(r), Role: "assistant", Content: a.Content})
+	}
+	return r, err
 }
 
 func (tx *Tx) finish(r chat.Request, a Answer) (chat.Request, error) {
