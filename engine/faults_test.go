@@ -491,3 +491,81 @@ func TestAFailedCommitOfManyIsOpenForEachOfThem(t *testing.T) {
 		})
 	}
 }
+
+// An arrival is reported after its answer; a database that fails then must not
+// lose it, not even when the process stops before it is well.
+func TestAnArrivalThatCouldNotBeStoredIsStoredLater(t *testing.T) {
+	t.Parallel()
+	for name, later := range map[string]func(r *rig){
+		"by itself":    func(r *rig) { r.pass(2 * time.Second) },
+		"at shutdown":  func(r *rig) { <-r.drain(time.Minute) },
+		"for a reader": func(r *rig) { _ = r.e.FlushArrivals(r.ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				faults := &dbtest.Faults{}
+				r := openRig(t, filepath.Join(t.TempDir(), "test.db"), faults, nil, llmtest.New(llmtest.Answer("ok")))
+				id := r.say("hello")
+				r.end(id)
+				faults.Arm("COMMIT", 0, dbtest.NotStored, full)
+				r.e.Answered(r.submit(r.message(id, "hello")), chat.SourceWeb, 200)
+				synctest.Wait()
+				if faults.Armed() {
+					t.Fatal("nothing was written")
+				}
+				later(r)
+				rc, err := r.d.Receipt(r.ctx, r.key(id))
+				if err != nil || len(rc.Arrivals) != 2 {
+					t.Errorf("%d arrivals %v, want 2", len(rc.Arrivals), err)
+				}
+			})
+		})
+	}
+}
+
+// The client of an acceptance that is stored and was reported as open may never
+// come back: its question is answered all the same, and before the next one.
+func TestAnAcceptanceNobodyKnowsOfKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		faults := &dbtest.Faults{}
+		r := openRig(t, filepath.Join(t.TempDir(), "test.db"), faults, nil, llmtest.New(llmtest.Answer("a1"), llmtest.Answer("a2")))
+		faults.Arm("COMMIT", 0, dbtest.Stored, busy)
+		first := newID()
+		if p := r.refused(r.message(first, "q1")); p.Status != 503 || p.Code != "outcome_open" || p.Retry != chat.RetrySameID {
+			t.Fatalf("got %+v", p)
+		}
+		second := r.say("q2")
+		r.pass(35 * time.Second)
+		r.answered(first, "a1")
+		r.answered(second, "a2")
+		if got := sent(r, 1); got != "q1 a1 q2" {
+			t.Errorf("q2 was sent with %s", got)
+		}
+		r.idle()
+	})
+}
+
+// A stop that is stored and was reported as open leaves a job behind that believes
+// in the request as it was; the attempt is the same, and the model is not.
+func TestAStaleJobDoesNotRunWithTheModelOfBefore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		faults := &dbtest.Faults{}
+		r := openRig(t, filepath.Join(t.TempDir(), "test.db"), faults, twoModels, llmtest.New(llmtest.Fail(llmtest.Refused(30*time.Second)), llmtest.Answer("ok")))
+		id := r.say("hello")
+		r.rest()
+		faults.Arm("COMMIT", 0, dbtest.Stored, busy)
+		var p *chat.Problem
+		if _, err := r.e.Stop(r.ctx, r.key(id), 0); !errors.As(err, &p) || p.Code != "outcome_open" {
+			t.Fatalf("stop: %v", err)
+		}
+		r.retry(id, 1, "other")
+		r.pass(time.Minute)
+		if rec := r.answered(id, "ok"); rec.Model != "other" || r.model.Calls()[1].Model != "other" {
+			t.Errorf("record says %s, called was %s", rec.Model, r.model.Calls()[1].Model)
+		}
+		r.calls(2)
+		r.idle()
+	})
+}

@@ -71,7 +71,7 @@ func (e *Engine) takeOver(ctx context.Context, r chat.Request, actor string, o c
 		}
 		n, err = e.db.Requeue(ctx, r, end, at, "rerun", r.Refused, r.Crashes+1)
 	}
-	if errors.Is(err, db.ErrStopRequested) { // since r was read
+	if errors.Is(err, db.ErrStopRequested) { // since r was read, or a worker's copy, which knows of no stop
 		r.StopRequested, r.StopAttempt = true, r.Attempt
 		return e.takeOver(ctx, r, actor, o)
 	}
@@ -128,15 +128,9 @@ func (e *Engine) cameRound() {
 
 // seize takes a running job from its worker and decides about it.
 func (e *Engine) seize(ctx context.Context, j *job, r chat.Request) {
-	now, err := e.db.Load(ctx, r.ID) // the worker's copy knows of no stop
-	if err == nil && (now.State != chat.StateGenerating || now.Attempt != r.Attempt || now.Owner != r.Owner) {
-		return // it was alive after all
-	}
-	if err == nil {
-		now, err = e.takeOver(ctx, now, "reaper:"+e.life, chat.OutcomeFenced)
-	}
+	now, err := e.takeOver(ctx, r, "reaper:"+e.life, chat.OutcomeFenced)
 	if errors.Is(err, db.ErrFenced) {
-		return
+		return // it was alive after all
 	}
 	if err != nil {
 		e.log.Error("take over", "request_id", r.Key.RequestID, "error", err)

@@ -213,6 +213,38 @@ func TestARetryKeepsItsContextAndItsPlace(t *testing.T) {
 	})
 }
 
+func TestS44ARetryIsSentWithWhatWasFrozenThoughTheModelTakesLessNow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, llmtest.Answer("a1"), llmtest.Fail(llmtest.Denied()))
+		r.answered(r.say("q1"), "a1")
+		q2 := r.say("q2")
+		r.end(q2)
+		next := r.dieInto(func(o *engine.Options) { o.Models[0].Context = 1 }, llmtest.Answer("a2"))
+		next.retry(q2, 1, "")
+		next.answered(q2, "a2")
+		if got := sent(next, 0); got != "q1 a1 q2" || next.record(q2).ContextDropped != 0 {
+			t.Errorf("the retry was sent with %s", got)
+		}
+	})
+}
+
+func TestARestartThatComesAfterTheDeletionIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil, llmtest.Fail(llmtest.Denied()))
+		id := r.say("hello")
+		r.end(id)
+		failed := r.request(id) // a retry has looked …
+		if err := r.e.DeleteConversation(r.ctx, db.LocalUser, r.session); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.d.Restart(r.ctx, failed, db.Restart{Reason: db.ReasonExplicit, Actor: "user:1"}); !errors.Is(err, db.ErrGone) {
+			t.Errorf("got %v, want gone", err)
+		}
+	})
+}
+
 func TestARetryOfTheNewestQuestionMovesTheHead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
