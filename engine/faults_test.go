@@ -569,3 +569,23 @@ func TestAStaleJobDoesNotRunWithTheModelOfBefore(t *testing.T) {
 		r.idle()
 	})
 }
+
+// A retry whose own record is reported as open comes when it is due, and not when
+// somebody finds it.
+func TestARetryWhoseRecordIsOpenComesWhenItIsDue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		faults, gate := &dbtest.Faults{}, make(chan struct{})
+		r := openRig(t, filepath.Join(t.TempDir(), "test.db"), faults, nil,
+			llmtest.New(llmtest.Until(gate, llmtest.Fail(llmtest.Refused(2*time.Second))), llmtest.Answer("ok")))
+		id := r.say("hello")
+		r.rest()
+		faults.Arm("COMMIT", 0, dbtest.Stored, busy)
+		close(gate)
+		began := time.Now()
+		r.answered(id, "ok")
+		if took := time.Since(began); took > 3*time.Second || faults.Armed() {
+			t.Errorf("the retry came after %s", took)
+		}
+	})
+}
