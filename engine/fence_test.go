@@ -217,14 +217,17 @@ func TestS3EveryWriteOfAStaleAttemptIsFenced(t *testing.T) {
 		r.retry(id, 1, "")
 		r.pass(2 * time.Second)
 		now := r.request(id)
-		sameOwner, sameAttempt := stale, stale
-		sameOwner.Owner = now.Owner
-		sameAttempt.Attempt = now.Attempt
+		// Each part of the compare must do for itself: the rest is as it is.
+		older, otherLife, earlier, waiting := now, now, now, now
+		older.Attempt--
+		otherLife.Owner = "another life"
+		earlier.Steps--
+		waiting.State = chat.StatePending
 		before := r.receipt(id)
 		end := db.End{Outcome: chat.OutcomeDefinite, Code: "x", Waste: true, Actor: "test", Tail: db.Partial{Text: "x"}}
 		failure := chat.Failure{Code: "x", Outcome: chat.OutcomeDefinite, Retry: chat.RetryExplicit}
 		answer := db.Answer{Content: "x", ToolCalls: "[]", Finish: chat.FinishStop, Outcome: chat.OutcomeOK, Actor: "test", Reason: "answered"}
-		for name, s := range map[string]chat.Request{"older attempt": stale, "older attempt, same life": sameOwner, "another life": sameAttempt} {
+		for name, s := range map[string]chat.Request{"stale": stale, "older attempt": older, "another life": otherLife, "earlier": earlier} {
 			for write, do := range map[string]func() error{
 				"heartbeat": func() error { return r.d.Heartbeat(r.ctx, s, time.Hour) },
 				"partial":   func() error { return r.d.AppendPartial(r.ctx, s, db.Partial{Text: "x"}) },
@@ -247,6 +250,15 @@ func TestS3EveryWriteOfAStaleAttemptIsFenced(t *testing.T) {
 				if err := do(); !errors.Is(err, db.ErrFenced) {
 					t.Errorf("%s, %s: got %v, want fenced", name, write, err)
 				}
+			}
+		}
+		for write, do := range map[string]func() error{
+			"heartbeat": func() error { return r.d.Heartbeat(r.ctx, waiting, time.Hour) },
+			"partial":   func() error { return r.d.AppendPartial(r.ctx, waiting, db.Partial{Text: "x"}) },
+			"stop":      func() error { return r.d.RequestStop(r.ctx, waiting) },
+		} {
+			if err := do(); !errors.Is(err, db.ErrFenced) {
+				t.Errorf("another state, %s: got %v, want fenced", write, err)
 			}
 		}
 		r.rest()
