@@ -628,6 +628,30 @@ func TestS42RepeatsThatArriveDuringTheAcceptanceAreNotCounted(t *testing.T) {
 	})
 }
 
+// An arrival may look, find nothing, and come to the limits when the first one is
+// accepted already.
+func TestS42ARepeatThatLookedTooEarlyIsNotRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(o *engine.Options) { o.PerUserPerMinute = 1 }, llmtest.Answer("answer"))
+		for range 30 {
+			id := newID()
+			var wg sync.WaitGroup
+			for range 40 {
+				wg.Go(func() {
+					if _, err := r.e.Submit(r.ctx, r.message(id, "hello")); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			time.Sleep(time.Minute) // the next one is allowed
+		}
+		r.rest()
+		r.calls(30)
+	})
+}
+
 func TestAFullQueueStoresNothingAndStillAnswersRepeats(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
