@@ -85,11 +85,13 @@ func TestTwoTabsThatRetryStartOneAttempt(t *testing.T) {
 func TestARetryForAnAttemptThatIsOverJoinsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil, llmtest.Fail(llmtest.Denied()), llmtest.Paced(time.Minute, "ok"))
+		gate := make(chan struct{})
+		r := newRig(t, nil, llmtest.Until(gate, llmtest.Fail(llmtest.Denied())), llmtest.Paced(time.Minute, "ok"))
 		id := r.say("hello")
 		if res := r.retry(id, 0, ""); res.Decision != chat.DecisionJoined {
 			t.Errorf("retry while it waits: %s, want joined", res.Decision)
 		}
+		close(gate)
 		r.end(id)
 		if res := r.retry(id, 7, ""); res.Decision != chat.DecisionReplayed {
 			t.Errorf("retry of an attempt that never was: %s, want replayed", res.Decision)

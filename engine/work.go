@@ -167,6 +167,9 @@ func (e *Engine) prompt(ctx context.Context, r chat.Request, seqs []int64) (llm.
 	for _, m := range msgs {
 		c.Turns = append(c.Turns, llm.Turn{Role: m.Role, Content: m.Content})
 	}
+	if len(msgs) == 0 {
+		return c, fmt.Errorf("request %d has nothing to send", r.ID)
+	}
 	// Continue, or another try at a continuation: either way the last word is an
 	// answer to go on with.
 	c.Continue = c.Turns[len(c.Turns)-1].Role == "assistant"
