@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"semel/config"
@@ -24,6 +25,11 @@ var schema string
 // database's disk fails, the process ends at once with exitIO.
 func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error) {
 	started := time.Now()
+	if os.Getenv("GOGC") == "" {
+		// The heap is a few megabytes and turns over with every answer: collecting
+		// less often costs little memory and is a fifth of the work saved.
+		debug.SetGCPercent(400)
+	}
 	// Taken before the database, so that a second server says which of the two is
 	// in its way, and asked what address it really is.
 	listener, err := net.Listen("tcp", cfg.Listen)

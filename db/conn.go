@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,6 +18,8 @@ type conn struct {
 	raw   driver.Conn
 	stmts map[string]driver.Stmt
 	args  []driver.NamedValue // reused by every call
+
+	buried *atomic.Bool // whether there may be tombstones; shared by all of a DB
 }
 
 func newConn(raw driver.Conn) *conn {

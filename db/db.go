@@ -63,7 +63,8 @@ type DB struct {
 	// transaction that moves the stored one, so an acceptance behind it sees it.
 	horizon atomic.Int64
 
-	texts texts
+	texts  texts
+	buried atomic.Bool // there are tombstones, or will be when the next commit is through
 
 	crowded atomic.Bool // the write loop's last commit had several callers
 
@@ -137,6 +138,7 @@ func Open(o Options) (_ *DB, err error) {
 		close(d.written)
 		close(d.checkpointed)
 		d.closed = true
+		d.buried.Store(true) // another process may bury at any time
 		if err := d.openReaders(o.Readers); err != nil {
 			return nil, err
 		}
@@ -159,6 +161,11 @@ func Open(o Options) (_ *DB, err error) {
 		return nil, err
 	}
 	d.horizon.Store(horizon)
+	buried, err := d.writer.queryRow(sqlSelectAnyTombstone, nil, new(int))
+	if err != nil {
+		return nil, err
+	}
+	d.buried.Store(buried)
 	if fc, ok := d.writer.raw.(sqlite.FileControl); ok {
 		// A WAL that is kept and reused syncs twice as fast as one that grows anew.
 		if _, err := fc.FileControlPersistWAL("main", 1); err != nil {
@@ -227,7 +234,9 @@ func (d *DB) connect(pragmas []string, mode string) (*conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", d.path, err)
 	}
-	return newConn(raw), nil
+	c := newConn(raw)
+	c.buried = &d.buried
+	return c, nil
 }
 
 func dsn(path, mode string, pragmas []string) string {
@@ -374,5 +383,7 @@ func ms(t time.Time) any {
 	}
 	return t.UnixMilli()
 }
+
+const sqlSelectAnyTombstone = `SELECT 1 FROM tombstones LIMIT 1`
 
 const sqlSelectTx = `SELECT tx, purge_horizon FROM instance`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ func (silent) Stream(ctx context.Context, _ llm.Call, _ func(llm.Piece)) (llm.An
 // lifecycles go on to the stored answer. Both run in turn in one process.
 func BenchmarkEngine(b *testing.B) {
 	const rounds, slice = 7, time.Second
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // for both: as semel serve does
 	plainAccept, plainLive := db.BenchPlain(b)
 	for _, w := range []struct {
 		name   string
@@ -70,7 +72,11 @@ func BenchmarkEngine(b *testing.B) {
 // work.
 func benchEngine(b *testing.B, client llm.Client, slots int, wait bool) func(db.Submission) error {
 	b.Helper()
-	d := dbtest.OpenAt(b, filepath.Join(b.TempDir(), "engine.db"), nil)
+	// Not dbtest's: that does not wait for the disk.
+	d, err := db.Open(db.Options{Path: filepath.Join(b.TempDir(), "engine.db"), Schema: dbtest.Schema(b)})
+	if err != nil {
+		b.Fatal(err)
+	}
 	e, err := engine.New(engine.Options{DB: d, Queue: 1 << 30, Models: []engine.Model{{
 		Name: "demo", Client: client, Price: dbtest.DemoPrice, Concurrency: slots, FirstTokenTimeout: time.Hour,
 	}}})
@@ -85,6 +91,9 @@ func benchEngine(b *testing.B, client llm.Client, slots int, wait bool) func(db.
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
 		e.Drain(ended)
+		if err := d.Close(); err != nil {
+			b.Error(err)
+		}
 	})
 	return func(s db.Submission) error {
 		res, err := e.Submit(ctx, engine.Ask{Key: s.Key, Kind: chat.KindMessage, Content: s.Content, Source: chat.SourceAPI})

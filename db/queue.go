@@ -137,7 +137,7 @@ func (d *DB) commit(batch []*op) {
 		}
 		d.tx++
 		tx.n, tx.wrote = d.tx, false
-		lost = d.runOp(&tx, o)
+		lost = d.runOp(&tx, o, len(batch) == 1)
 		wrote = wrote || (o.err == nil && tx.wrote)
 	}
 	switch {
@@ -174,7 +174,13 @@ func (d *DB) commit(batch []*op) {
 
 // runOp runs one caller's part under its savepoint. It returns an error only when
 // the whole transaction is lost.
-func (d *DB) runOp(tx *Tx, o *op) error {
+func (d *DB) runOp(tx *Tx, o *op, alone bool) error {
+	if alone { // its part is the whole: what commit rolls back, if it failed
+		if o.err = call(o.fn, tx); isFatal(o.err) {
+			return o.err
+		}
+		return nil
+	}
 	if _, err := d.writer.exec("SAVEPOINT caller"); err != nil {
 		o.err = err
 		return err

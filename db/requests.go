@@ -186,6 +186,9 @@ func (c *conn) node(conversation, seq int64) (n node, found bool, err error) {
 // tombstoned reports whether the id, or the conversation when it is not there,
 // was purged.
 func (c *conn) tombstoned(k chat.Key, noConversation bool) (bool, error) {
+	if !c.buried.Load() {
+		return false, nil // asked after no row was found: see bury
+	}
 	digests := [][]byte{tombstone(k)}
 	if noConversation {
 		digests = append(digests, tombstone(chat.Key{UserID: k.UserID, SessionID: k.SessionID}))

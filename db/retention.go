@@ -105,6 +105,9 @@ func (tx *Tx) bury(k chat.Key) error {
 		id = k.SessionID
 	}
 	at, _ := chat.IDTime(id)
+	// Before the commit that takes the rows away, so that whoever finds none looks
+	// for their tombstones.
+	tx.buried.Store(true)
 	_, err := tx.exec(sqlInsertTombstone, tombstone(k), ms(at), tx.now)
 	return err
 }

@@ -21,6 +21,9 @@ type Answer struct {
 	Outcome            chat.Outcome // of the attempt: ok or stopped
 	Actor, Reason      string
 	HasPartials        bool // pieces of this attempt are stored and go now
+
+	digest []byte // both computed before its turn: the queue does not wait for them
+	tokens int64
 }
 
 // Finish makes a the one answer of the request that r describes: snapshot,
@@ -31,6 +34,7 @@ type Answer struct {
 // If we die before its commit, nothing of it is stored and the attempt is found
 // generating; if we die after, everything is.
 func (d *DB) Finish(ctx context.Context, r chat.Request, a Answer) (chat.Request, error) {
+	a.digest, a.tokens = SnapshotDigest(a.Content, a.Reasoning, a.ToolCalls), chat.EstimateTokens(a.Content)
 	r, err := d.change(ctx, r, func(tx *Tx, r *chat.Request) (err error) {
 		*r, err = tx.finish(*r, a)
 		return err
@@ -54,12 +58,12 @@ func (tx *Tx) finish(r chat.Request, a Answer) (chat.Request, error) {
 	}
 	if _, err := tx.exec(sqlInsertSnapshot, r.ID, r.Attempt, r.Model, a.UpstreamID, a.Content, a.Reasoning, a.ToolCalls,
 		a.Finish, a.Usage.InputTokens, a.Usage.CachedTokens, a.Usage.OutputTokens, a.Usage.Estimated,
-		SnapshotDigest(a.Content, a.Reasoning, a.ToolCalls), tx.now, tx.n); err != nil {
+		a.digest, tx.now, tx.n); err != nil {
 		return r, fmt.Errorf("insert snapshot: %w", err)
 	}
 	seq := AnswerSeq(r)
 	if _, err := tx.exec(sqlInsertMessage, r.ConversationID, seq, r.ID, "assistant", nil,
-		chat.EstimateTokens(a.Content), tx.now, tx.n); err != nil {
+		a.tokens, tx.now, tx.n); err != nil {
 		return r, fmt.Errorf("insert answer: %w", err)
 	}
 	if _, err := tx.exec(sqlInsertLedger, r.ID, r.Key.UserID, "charge", r.Attempt, r.Model, a.Usage.InputTokens,

@@ -36,6 +36,7 @@ var mayScan = map[string]map[string]string{
 	"sqlMovePruned":          {"instance": "one row"},
 	"sqlSelectInstance":      {"instance": "one row"},
 	"sqlSelectPruned":        {"instance": "one row"},
+	"sqlSelectAnyTombstone":  {"tombstones": "one row of it"},
 	"sqlSelectPrunable":      {"instance": "one row"},
 	"sqlInsertArrival":       {"instance": "one row"},
 	"sqlSelectTx":            {"instance": "one row"},
