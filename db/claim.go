@@ -55,7 +55,13 @@ func (tx *Tx) claim(c Claim) (chat.Request, []int64, error) {
 		r.ParentSeq = head
 	}
 	if context == "" {
-		if context, r.ContextDropped, err = tx.freezeContext(r, c.ContextLimit); err != nil {
+		if c.ContextLimit == 0 {
+			context, err = tx.extendContext(r)
+		}
+		if context == "" && err == nil {
+			context, r.ContextDropped, err = tx.freezeContext(r, c.ContextLimit)
+		}
+		if err != nil {
 			return r, nil, err
 		}
 	}
@@ -118,6 +124,28 @@ func orFenced(err error) error {
 		return err
 	}
 	return ErrFenced
+}
+
+// extendContext returns the context of the request that r follows with what came
+// since, which is the same as a walk along the branch where nothing is dropped;
+// "" when there is no such context to extend.
+func (tx *Tx) extendContext(r chat.Request) (string, error) {
+	context := ""
+	if r.ParentSeq != 0 {
+		var role string
+		var dropped int64
+		found, err := tx.queryRow(sqlSelectParentContext, []any{r.ConversationID, r.ParentSeq}, &context, &dropped, &role)
+		if err != nil || !found || context == "" || dropped > 0 {
+			return "", err
+		}
+		if role == "assistant" {
+			context += " " + strconv.FormatInt(r.ParentSeq, 10)
+		}
+	}
+	if r.Kind.WritesQuestion() {
+		context = strings.TrimPrefix(context+" "+strconv.FormatInt(r.Seq, 10), " ")
+	}
+	return context, nil
 }
 
 // freezeContext walks from the request to the start of its branch and returns
@@ -241,6 +269,9 @@ const (
 	// From a message back towards the start, with whatever lies between the messages
 	// of its branch. A statement a message, or one that recurses from each to its
 	// parent, cost a claim more than all the rest of it together.
+	sqlSelectParentContext = `SELECT r.context, r.context_dropped, m.role
+		FROM messages m JOIN requests r ON r.id = m.request_id WHERE m.conversation_id = ? AND m.seq = ?`
+
 	sqlSelectBranch = `SELECT m.seq, m.tokens, CASE WHEN ` + sqlAnswersQuestion + ` THEN r.seq ELSE r.parent_seq END
 		FROM messages m JOIN requests r ON r.id = m.request_id
 		WHERE m.conversation_id = ? AND m.seq <= ? ORDER BY m.seq DESC`

@@ -465,3 +465,36 @@ func TestAConversationIsFoundByItsTitleAndItsText(t *testing.T) {
 		t.Errorf("a page after nothing: %v", err)
 	}
 }
+
+// The context that is made from the one before is the same as a walk along the
+// branch gives.
+func TestAContextThatIsExtendedIsTheOneThatIsWalked(t *testing.T) {
+	for _, limit := range []int64{0, 1 << 40} { // only without a limit it is extended
+		d := dbtest.Open(t)
+		s := "session-1"
+		claim := func(sub db.Submission, want ...int64) chat.Request {
+			t.Helper()
+			r, turns, err := d.Claim(bg, db.Claim{Request: dbtest.Submit(t, d, sub), Owner: "life", Lease: time.Minute, ContextLimit: limit})
+			if err != nil || !slices.Equal(turns, want) {
+				t.Errorf("limit %d, %s: sent with %v (%v), want %v", limit, sub.Kind, turns, err, want)
+			}
+			return r
+		}
+		about := func(kind chat.Kind, parent int64) db.Submission {
+			sub := dbtest.Submission(s, chat.NewID(), "")
+			sub.Kind, sub.ParentSeq = kind, parent
+			return sub
+		}
+		dbtest.Finish(t, d, claim(dbtest.Submission(s, chat.NewID(), "one"), 1), "a")
+		failed := claim(dbtest.Submission(s, chat.NewID(), "two"), 1, 2, 3)
+		dbtest.Fail(t, d, failed, "half")
+		dbtest.Finish(t, d, claim(dbtest.Submission(s, chat.NewID(), "three"), 1, 2, 3, 5), "c")
+		dbtest.Finish(t, d, claim(about(chat.KindRegenerate, 5), 1, 2, 3, 5), "c again")
+		dbtest.Finish(t, d, claim(about(chat.KindContinue, 7), 1, 2, 3, 5, 7), "and more")
+		dbtest.Finish(t, d, claim(dbtest.Submission(s, chat.NewID(), "four"), 1, 2, 3, 5, 7, 8, 9), "d")
+		edit := about(chat.KindEdit, 3)
+		edit.Content = "two, better"
+		dbtest.Finish(t, d, claim(edit, 1, 2, 11), "b")
+		dbtest.Check(t, d)
+	}
+}

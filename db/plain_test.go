@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -191,12 +190,12 @@ func (p *plain) claim(c Claim) (chat.Request, error) {
 			return err
 		}
 		r.ParentSeq = head
-		seqs, err := p.branch(r)
+		frozen, err := p.context(r)
 		if err != nil {
 			return err
 		}
 		if err := p.transition(r, chat.StateGenerating, "worker:"+c.Owner, "claimed", sqlClaim, tx, now,
-			c.Owner, now+c.Lease.Milliseconds(), r.ParentSeq, strings.Join(seqs, " "), 0, now); err != nil {
+			c.Owner, now+c.Lease.Milliseconds(), r.ParentSeq, frozen, 0, now); err != nil {
 			return err
 		}
 		if err := p.exec(sqlMoveHead, r.Seq, now, r.ConversationID); err != nil {
@@ -208,28 +207,19 @@ func (p *plain) claim(c Claim) (chat.Request, error) {
 	return r, err
 }
 
-// branch is the context of a request, in one ordered scan as the queue reads it.
-func (p *plain) branch(r chat.Request) (seqs []string, err error) {
-	rows, err := p.stmt(sqlSelectBranch).Query(r.ConversationID, r.Seq)
-	if err != nil {
-		return nil, err
+// context is the context of a request, extended as the queue does it.
+func (p *plain) context(r chat.Request) (string, error) {
+	own := strconv.FormatInt(r.Seq, 10)
+	if r.ParentSeq == 0 {
+		return own, nil
 	}
-	defer rows.Close()
-	for at := r.Seq; at != 0 && rows.Next(); {
-		var seq, tokens, parent int64
-		if err := rows.Scan(&seq, &tokens, &parent); err != nil {
-			return nil, err
-		}
-		if seq != at {
-			continue
-		}
-		seqs = append(seqs, strconv.FormatInt(seq, 10))
-		if at = parent; seq == r.Seq {
-			at = r.ParentSeq
-		}
+	var context, role string
+	var dropped int64
+	err := p.stmt(sqlSelectParentContext).QueryRow(r.ConversationID, r.ParentSeq).Scan(&context, &dropped, &role)
+	if role == "assistant" {
+		context += " " + strconv.FormatInt(r.ParentSeq, 10)
 	}
-	slices.Reverse(seqs)
-	return seqs, rows.Err()
+	return context + " " + own, err
 }
 
 func (p *plain) finish(r chat.Request, a Answer) error {
