@@ -292,6 +292,8 @@ func fill(tb testing.TB, d *DB, n int) {
 						return err
 					}
 				}
+				tx.n += 3 // each has transactions of its own
+				d.tx = tx.n
 				if err := tx.fillOne(conv, int64(i%turnsPerConversation)*2+1); err != nil {
 					return err
 				}
