@@ -26,7 +26,7 @@ func askedOnce(t *testing.T) (db string) {
 	return db
 }
 
-func TestASecondServerOfTheSameFileIsRefused(t *testing.T) {
+func TestS40ASecondServerOfTheSameFileIsRefused(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "semel.db")
 	l := serveNow(t, db)
 	_, stderr, code := runSemel(t, "serve", "--db", db, "--listen", "127.0.0.1:0")

@@ -92,6 +92,8 @@ type Problem struct {
 	Partial   int      `json:"partial,omitempty"` // bytes of partial text stored
 	// RetryAfter becomes the header Retry-After; 0 is none.
 	RetryAfter time.Duration `json:"-"`
+	// Attempt becomes the header X-Attempt; nil where no accepted request is meant.
+	Attempt *int64 `json:"-"`
 }
 
 // Error makes a problem an error, so that whoever refuses says how it is told.

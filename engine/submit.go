@@ -114,7 +114,7 @@ func (e *Engine) repeat(ctx context.Context, r chat.Request, a Ask) (Result, err
 	if fp := a.fingerprint(); !fp.Equal(r.Fingerprint) {
 		p := problem(422, "key_reused", chat.RetryNewID, r.Key.RequestID,
 			"This request id was accepted with another %s. Send this under a new id.", strings.Join(fp.Differ(r.Fingerprint), ", "))
-		p.Fields = fp.Differ(r.Fingerprint)
+		p.Fields, p.Attempt = fp.Differ(r.Fingerprint), &r.Attempt
 		e.Answered(Result{Request: r, Decision: chat.DecisionConflict}, a.Source, p.Status)
 		return Result{}, p
 	}

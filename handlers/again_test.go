@@ -212,7 +212,7 @@ func TestAnIDThatWasUsedForSomethingElseIsRefused(t *testing.T) {
 	} {
 		for _, accept := range []string{"application/json", "text/event-stream"} {
 			r := d.chat(c.body, "Accept", accept)
-			p := r.refused(422, "key_reused")
+			p := r.has("X-Request-Id", id, "X-Attempt", "1").refused(422, "key_reused")
 			if !slices.Equal(p.Fields, c.fields) || p.Retry != chat.RetryNewID || p.RequestID != id {
 				t.Errorf("%v: %+v", c.fields, p)
 			}

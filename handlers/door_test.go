@@ -524,6 +524,7 @@ func (d *door) stream(path string, body any, header ...string) *feed {
 		b, _ := io.ReadAll(res.Body)
 		d.t.Fatalf("%s: status %d: %s", path, res.StatusCode, b)
 	}
+	// S66: no proxy may buffer, change or keep it.
 	hasHeaders(d.t, res.Header, "Content-Type", "text/event-stream; charset=utf-8", "X-Accel-Buffering", "no",
 		"Cache-Control", "no-store, no-transform", "Content-Length", "", "Content-Encoding", "")
 	return f

@@ -97,6 +97,9 @@ func (s *server) writeProblem(w http.ResponseWriter, p *chat.Problem) {
 	if p.RequestID != "" {
 		w.Header().Set("X-Request-Id", p.RequestID)
 	}
+	if p.Attempt != nil {
+		w.Header().Set("X-Attempt", strconv.FormatInt(*p.Attempt, 10))
+	}
 	s.write(w, p.Status, "application/problem+json", p)
 }
 

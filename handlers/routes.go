@@ -36,7 +36,7 @@ func (s *server) routes() http.Handler {
 		r.Get("/events", s.handle(s.getEvents))
 	})
 
-	r.Method(http.MethodGet, "/static/*", static.Handler())
+	r.Method(http.MethodGet, "/static/*", static.Handler(http.HandlerFunc(s.notFound)))
 	s.pages(r)
 
 	r.NotFound(s.notFound)

@@ -343,3 +343,8 @@ func TestAPanicIsAnAnswerAndHasALine(t *testing.T) {
 	})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/x", nil))
 	t.Error("it went on")
 }
+
+func TestAnUnknownFileIsAProblemLikeEveryOther(t *testing.T) {
+	d := openDoor(t)
+	d.get("/static/another-version/app.css").refused(404, "not_found")
+}

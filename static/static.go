@@ -37,15 +37,15 @@ func URL(name string) string {
 }
 
 // Handler serves the files at their versioned addresses, to be kept for ever.
-// The address of another version is not found: half an old page and half a new
+// The address of another version is missing's to answer: half an old page and half a new
 // one would be worse than a page whose forms work without scripts.
-func Handler() http.Handler {
+func Handler(missing http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, ok := strings.CutPrefix(r.URL.Path, Prefix+version+"/")
 		content, err := files.ReadFile(name)
 		if !ok || err != nil {
 			w.Header().Set("Cache-Control", "no-store")
-			http.NotFound(w, r)
+			missing.ServeHTTP(w, r)
 			return
 		}
 		h := w.Header()

@@ -65,6 +65,6 @@ func TestModulesImportWhatExists(t *testing.T) {
 
 func get(path string) *httptest.ResponseRecorder {
 	rec := httptest.NewRecorder()
-	Handler().ServeHTTP(rec, httptest.NewRequest("GET", path, nil))
+	Handler(http.NotFoundHandler()).ServeHTTP(rec, httptest.NewRequest("GET", path, nil))
 	return rec
 }
