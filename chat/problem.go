@@ -50,6 +50,7 @@ var titles = map[string]string{
 	"provider_error":       "The model failed",
 	"content_refused":      "The model refused the content",
 	"context_too_long":     "The conversation is too long for the model",
+	"answer_too_long":      "The answer is too long",
 	"first_token_timeout":  "The model did not begin to answer in time",
 	"idle_timeout":         "The model fell silent",
 	"model_gone":           "The model is no longer configured",

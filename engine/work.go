@@ -399,7 +399,7 @@ func (w *worker) unstored(err error) {
 // known of the call.
 func (w *worker) stopped(ctx context.Context, c llm.Call, o chat.Outcome) (again bool) {
 	text, reasoning := w.text()
-	u := estimate(c, text, reasoning)
+	u := llm.Estimate(c, text, reasoning)
 	if text != "" {
 		return w.answer(ctx, db.Answer{
 			Content: text, Reasoning: reasoning, ToolCalls: "[]", Finish: chat.FinishStopped, Usage: u,
@@ -431,7 +431,7 @@ func (w *worker) end(o chat.Outcome, code string, u chat.Usage, waste bool) db.E
 func (w *worker) failed(ctx context.Context, c llm.Call, le *llm.Error) (again bool) {
 	text, reasoning := w.text()
 	v := verdict(w.j.r, w.j.model.Model, le, text != "" || reasoning != "")
-	end := w.end(le.Outcome, le.Code, estimate(c, text, reasoning), v.waste)
+	end := w.end(le.Outcome, le.Code, llm.Estimate(c, text, reasoning), v.waste)
 	again, err := w.persist(ctx, func() (chat.Request, error) {
 		if !v.retry {
 			return w.e.db.Fail(ctx, w.j.r, end, v.failure)
@@ -560,15 +560,6 @@ func backoff(n int, base, most time.Duration) time.Duration {
 		d = min(base<<n, most)
 	}
 	return rand.N(d)
-}
-
-// estimate counts what a call may have cost when the provider did not say.
-func estimate(c llm.Call, text, reasoning string) chat.Usage {
-	u := chat.Usage{Estimated: true, OutputTokens: chat.EstimateTokens(text) + chat.EstimateTokens(reasoning)}
-	for _, t := range c.Turns {
-		u.InputTokens += chat.EstimateTokens(t.Content)
-	}
-	return u
 }
 
 // sane keeps a provider's count within what money can be computed from.

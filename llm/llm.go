@@ -36,6 +36,10 @@ type Call struct {
 	Tools     []Tool
 	// Continue asks for more of the last assistant turn instead of a new one.
 	Continue bool
+	// Started, when set, is told the provider's name of a run that a [Reattacher]
+	// can follow, once and before the first piece. It returns when the name is
+	// durable, or will not be: the call goes on either way.
+	Started func(upstreamID string)
 }
 
 // Params are the parameters that pass through to a model. Nil is unset.
@@ -78,6 +82,32 @@ type Client interface {
 	// that classifies the failure; pieces already emitted stay emitted. When ctx
 	// ends it closes the connection and returns ctx's error, wrapped.
 	Stream(ctx context.Context, c Call, emit func(Piece)) (Answer, error)
+}
+
+// A Reattacher is a client whose provider keeps runs, so that one goes on although
+// whoever asked for it died.
+type Reattacher interface {
+	Client
+	// Reattach follows a run that an earlier Stream of the same call reported to
+	// Started. It calls no model anew. The pieces it hands out are the whole
+	// answer from its first byte; otherwise it is like Stream.
+	Reattach(ctx context.Context, c Call, upstreamID string, emit func(Piece)) (Answer, error)
+	// Cancel ends a run whose answer nobody wants any more.
+	Cancel(ctx context.Context, upstreamID string) error
+}
+
+// A Lister is a client whose provider can say which models it has.
+type Lister interface {
+	// Models returns the names of the models, in the provider's order. Errors are
+	// those of Stream.
+	Models(ctx context.Context) ([]string, error)
+}
+
+// An Endpoint says where a provider is and how to talk to it.
+type Endpoint struct {
+	URL    string // up to and including the version: "https://api.openai.com/v1"
+	Key    string // "" for none
+	Quirks Quirks
 }
 
 // An Error is a failed call, classified as contract section 4 demands.
