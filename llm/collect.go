@@ -42,10 +42,14 @@ func (c *collector) add(p Piece) error {
 // grow counts n more bytes of an answer.
 func (c *collector) grow(n int) error {
 	if c.size += n; c.size > maxAnswerBytes {
-		return &Error{Outcome: chat.OutcomeDefinite, Code: "answer_too_long",
-			Detail: fmt.Sprintf("The answer was cut: it exceeds %d MiB.", maxAnswerBytes>>20)}
+		return tooLong()
 	}
 	return nil
+}
+
+func tooLong() *Error {
+	return &Error{Outcome: chat.OutcomeDefinite, Code: "answer_too_long",
+		Detail: fmt.Sprintf("The answer was cut: it exceeds %d MiB.", maxAnswerBytes>>20)}
 }
 
 // begun reports whether anything of the answer came.
@@ -57,8 +61,11 @@ func (c *collector) answer() Answer {
 		Content: c.text.String(), Reasoning: c.reasoning.String(), Finish: c.finish,
 		ToolCalls: c.tools, Usage: c.usage, UpstreamID: c.upstream,
 	}
-	if len(a.ToolCalls) > 0 && a.Finish == chat.FinishStop {
+	switch {
+	case len(a.ToolCalls) > 0 && a.Finish == chat.FinishStop:
 		a.Finish = chat.FinishTool // some providers say "stop" for it
+	case len(a.ToolCalls) == 0 && a.Finish == chat.FinishTool:
+		a.Finish = chat.FinishStop // it asks for nothing
 	}
 	if !c.counted {
 		a.Usage = Estimate(c.call, a.Content, a.Reasoning)

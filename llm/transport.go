@@ -12,11 +12,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"semel/chat"
@@ -81,6 +83,9 @@ func (t *Transport) ask(ctx context.Context, method, url string, header http.Hea
 	return t.do(ctx, method, url, header, nil, secret)
 }
 
+// errorBodyWait is how long the words of a refusal are waited for.
+const errorBodyWait = 2 * time.Second
+
 func (t *Transport) do(ctx context.Context, method, url string, header http.Header, body []byte, secret string) (*http.Response, error) {
 	var sent sentMark
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: sent.gotConn})
@@ -96,6 +101,7 @@ func (t *Transport) do(ctx context.Context, method, url string, header http.Head
 		req.Header[name] = values
 	}
 	req.Header.Set("Accept-Encoding", "identity")
+	req.Header.Set("User-Agent", "semel")
 	if body != nil {
 		req.ContentLength = int64(len(body))
 		req.Header.Set("Content-Type", "application/json")
@@ -114,7 +120,9 @@ func (t *Transport) do(ctx context.Context, method, url string, header http.Head
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	// The status is the answer; a body that ends early takes nothing from it.
+	// The status is the answer; a body that ends early takes nothing from it, nor
+	// does one that does not end.
+	defer time.AfterFunc(errorBodyWait, func() { resp.Body.Close() }).Stop()
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	e := statusError(resp.StatusCode, parseProviderError(text), secret)
 	e.RetryAfter = retryAfter(resp.Header, time.Now())
@@ -133,9 +141,12 @@ type countedConn struct {
 }
 
 func (c *countedConn) Write(p []byte) (int, error) {
-	// Before, so that a write that fails half way counts.
+	// Before, so that it counts while it is under way. What the network did not
+	// take, as when the other side had closed an idle connection, does not.
 	c.written.Add(int64(len(p)))
-	return c.Conn.Write(p)
+	n, err := c.Conn.Write(p)
+	c.written.Add(int64(n - len(p)))
+	return n, err
 }
 
 // A sentMark tells whether anything was written since a request got its
@@ -271,24 +282,26 @@ func (p *providerError) setCode(raw json.RawMessage) {
 
 // refusal returns the code of a definite, permanent failure.
 func (p providerError) refusal() string {
-	word := strings.ToLower(p.Code + " " + p.Type + " " + p.Message)
-	for _, s := range []string{"context_length", "context length", "maximum context", "context window", "context size", "prompt is too long", "too many tokens", "exceeds the available context"} {
-		if strings.Contains(word, s) {
-			return "context_too_long"
-		}
-	}
-	for _, s := range []string{"content_filter", "content_policy", "content policy", "moderation", "data_inspection", "sensitive"} {
-		if strings.Contains(word, s) {
-			return "content_refused"
-		}
+	word, said := strings.ToLower(p.Code+" "+p.Type), strings.ToLower(p.Message)
+	switch {
+	case mentions(word, "context_length", "exceed_context_size"),
+		mentions(said, "context length", "maximum context", "context window", "context size", "prompt is too long", "too many tokens", "available context"):
+		return "context_too_long"
+	case mentions(word, "content_filter", "content_policy", "moderation", "data_inspection", "datainspection", "sensitive"),
+		mentions(said, "content policy", "content management policy", "moderation", "inappropriate content", "敏感内容"):
+		return "content_refused"
 	}
 	return "provider_refused"
 }
 
+func mentions(s string, parts ...string) bool {
+	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(s, p) })
+}
+
 // said is what a person may read of it: one line, bounded, without the key.
 func (p providerError) said(secret string) string {
-	s := strings.Join(strings.Fields(strings.ToValidUTF8(p.Message, "\uFFFD")), " ")
-	s = scrub(s, secret)
+	s := scrub(strings.ToValidUTF8(p.Message, "\uFFFD"), secret)
+	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
 	if len(s) > 300 {
 		s = s[:300]
 		for !utf8.ValidString(s) {
@@ -304,7 +317,8 @@ func (p providerError) said(secret string) string {
 // is kept. Before, it counts as the status that it names or means.
 func frameError(p providerError, text bool, secret string) *Error {
 	status := p.Status
-	if status < 400 || status > 599 {
+	named := status >= 400 && status <= 599
+	if !named {
 		status = http.StatusInternalServerError
 		word := strings.ToLower(p.Code + " " + p.Type)
 		for _, m := range []struct {
@@ -316,12 +330,15 @@ func frameError(p providerError, text bool, secret string) *Error {
 			{"authentication", 401}, {"permission", 403}, {"not_found", 404}, {"billing", 402}, {"request_too_large", 413},
 		} {
 			if strings.Contains(word, m.word) {
-				status = m.status
+				status, named = m.status, true
 				break
 			}
 		}
 	}
 	e := statusError(status, p, secret)
+	if !named {
+		e.Status = 0
+	}
 	e.Detail = "The model's server reported a failure."
 	if said := p.said(secret); said != "" {
 		e.Detail = "The model's server reported a failure: " + said
