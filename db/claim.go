@@ -42,26 +42,22 @@ func (d *DB) Claim(ctx context.Context, c Claim) (r chat.Request, turns []int64,
 
 func (tx *Tx) claim(c Claim) (chat.Request, []int64, error) {
 	r := c.Request
-	if err := tx.settleEarlier(r); err != nil {
+	f, err := tx.selectForClaim(r.ID)
+	if err == nil && f.earlier {
+		if err = tx.settleEarlier(r); err == nil {
+			f, err = tx.selectForClaim(r.ID) // the head has moved
+		}
+	}
+	if err != nil {
 		return r, nil, err
 	}
-	var context string
-	var head int64
-	found, err := tx.queryRow(sqlSelectForClaim, []any{r.ID}, &r.Placed, &r.ParentSeq, &context, &r.ContextDropped, &head)
-	if err != nil || !found {
-		return r, nil, orFenced(err)
-	}
-	if !r.Placed && r.Kind == chat.KindMessage {
-		r.ParentSeq = head
+	r.Placed, r.ParentSeq, r.ContextDropped = f.placed, f.parentSeq, f.dropped
+	context := f.context
+	if context == "" && c.ContextLimit == 0 {
+		context = f.extend(r)
 	}
 	if context == "" {
-		if c.ContextLimit == 0 {
-			context, err = tx.extendContext(r)
-		}
-		if context == "" && err == nil {
-			context, r.ContextDropped, err = tx.freezeContext(r, c.ContextLimit)
-		}
-		if err != nil {
+		if context, r.ContextDropped, err = tx.freezeContext(r, c.ContextLimit); err != nil {
 			return r, nil, err
 		}
 	}
@@ -119,33 +115,48 @@ func (tx *Tx) settleEarlier(r chat.Request) error {
 	return nil
 }
 
-func orFenced(err error) error {
-	if err != nil {
-		return err
-	}
-	return ErrFenced
+// A forClaim is what a claim has to know of its request and of the message that
+// it follows.
+type forClaim struct {
+	earlier       bool // requests of its conversation come first, or have no place yet
+	placed        bool
+	parentSeq     int64
+	context       string // frozen by an earlier claim
+	dropped       int64
+	parentRole    string // "" where it follows nothing
+	parentContext string // of the request that wrote the parent
+	parentDropped int64
 }
 
-// extendContext returns the context of the request that r follows with what came
-// since, which is the same as a walk along the branch where nothing is dropped;
-// "" when there is no such context to extend.
-func (tx *Tx) extendContext(r chat.Request) (string, error) {
+// selectForClaim reads it all at once: three statements cost twice as much. Errors:
+// ErrFenced when there is no such request.
+func (tx *Tx) selectForClaim(id int64) (f forClaim, err error) {
+	found, err := tx.queryRow(sqlSelectForClaim, []any{id}, &f.earlier, &f.placed, &f.parentSeq, &f.context, &f.dropped,
+		&f.parentRole, &f.parentContext, &f.parentDropped)
+	if err == nil && !found {
+		err = ErrFenced
+	}
+	return f, err
+}
+
+// extend returns the context of the request that r follows with what came since,
+// which is the same as a walk along the branch where nothing is dropped; "" when
+// there is no such context to extend.
+func (f forClaim) extend(r chat.Request) string {
 	context := ""
-	if r.ParentSeq != 0 {
-		var role string
-		var dropped int64
-		found, err := tx.queryRow(sqlSelectParentContext, []any{r.ConversationID, r.ParentSeq}, &context, &dropped, &role)
-		if err != nil || !found || context == "" || dropped > 0 {
-			return "", err
+	if f.parentSeq != 0 {
+		if f.parentContext == "" || f.parentDropped > 0 {
+			return ""
 		}
-		if role == "assistant" {
-			context += " " + strconv.FormatInt(r.ParentSeq, 10)
+		context = f.parentContext
+		if f.parentRole == "assistant" {
+			context += " " + strconv.FormatInt(f.parentSeq, 10)
 		}
 	}
 	if r.Kind.WritesQuestion() {
 		context = strings.TrimPrefix(context+" "+strconv.FormatInt(r.Seq, 10), " ")
 	}
-	return context, nil
+	return context
 }
 
 // freezeContext walks from the request to the start of its branch and returns
@@ -255,23 +266,26 @@ func (d *DB) Turns(ctx context.Context, conversation int64, seqs []int64) ([]cha
 }
 
 const (
-	sqlSelectForClaim = `SELECT r.placed, r.parent_seq, r.context, r.context_dropped, c.head_seq
-		FROM requests r JOIN conversations c ON c.id = r.conversation_id WHERE r.id = ?`
+	// A message follows the head, until it has its place.
+	sqlSelectForClaim = `SELECT EXISTS (SELECT 1 FROM requests WHERE conversation_id = r.conversation_id AND seq < r.seq` + sqlComesFirst + `),
+		r.placed, CASE WHEN r.placed = 0 AND r.kind = 'message' THEN c.head_seq ELSE r.parent_seq END, r.context, r.context_dropped, m.role, p.context, p.context_dropped
+		FROM requests r JOIN conversations c ON c.id = r.conversation_id
+		LEFT JOIN messages m ON m.conversation_id = c.id AND m.seq = CASE WHEN r.placed = 0 AND r.kind = 'message' THEN c.head_seq ELSE r.parent_seq END
+		LEFT JOIN requests p ON p.id = m.request_id
+		WHERE r.id = ?`
 
 	sqlClaim = `UPDATE requests SET state = 'generating', steps = steps + 1, attempt = attempt + 1, owner = ?,
 		lease_until = ?, placed = 1, parent_seq = ?, context = ?, context_dropped = ?, retry_at = NULL, updated_at = ?` + sqlHeld
 
-	// The words of the partial index, so that it is used; an acknowledged request
-	// has its answer and holds nobody up.
-	sqlSelectEarlier = `SELECT id, seq, kind, state FROM requests WHERE conversation_id = ? AND seq < ?
-		AND (state NOT IN ('committed', 'failed') OR placed = 0) AND state <> 'acknowledged' ORDER BY seq`
+	// In the words of the partial index requests_open, so that it is used; an
+	// acknowledged request has its answer and holds nobody up.
+	sqlComesFirst = ` AND (state NOT IN ('committed', 'failed') OR placed = 0) AND state <> 'acknowledged'`
+
+	sqlSelectEarlier = `SELECT id, seq, kind, state FROM requests WHERE conversation_id = ? AND seq < ?` + sqlComesFirst + ` ORDER BY seq`
 
 	// From a message back towards the start, with whatever lies between the messages
 	// of its branch. A statement a message, or one that recurses from each to its
 	// parent, cost a claim more than all the rest of it together.
-	sqlSelectParentContext = `SELECT r.context, r.context_dropped, m.role
-		FROM messages m JOIN requests r ON r.id = m.request_id WHERE m.conversation_id = ? AND m.seq = ?`
-
 	sqlSelectBranch = `SELECT m.seq, m.tokens, CASE WHEN ` + sqlAnswersQuestion + ` THEN r.seq ELSE r.parent_seq END
 		FROM messages m JOIN requests r ON r.id = m.request_id
 		WHERE m.conversation_id = ? AND m.seq <= ? ORDER BY m.seq DESC`

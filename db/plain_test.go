@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -125,9 +124,10 @@ func (p *plain) accept(s Submission) (chat.Request, error) {
 	r.Price, _ = s.Price(r.Model)
 	err := p.inTx(func(tx, now int64) error {
 		var deleted bool
+		var next int64
 		var model, params string
-		err := p.stmt(sqlSelectConversationForAccept).QueryRow(s.Key.SessionID, s.Key.UserID).
-			Scan(&r.ConversationID, &r.Seq, &deleted, &model, &params, &r.SystemPrompt)
+		err := p.stmt(sqlAdvanceConversation).QueryRow(2, now, s.Key.SessionID, s.Key.UserID).
+			Scan(&r.ConversationID, &next, &deleted, &model, &params, &r.SystemPrompt)
 		digests := [][]byte{tombstone(s.Key)}
 		if err == sql.ErrNoRows {
 			digests = append(digests, tombstone(chat.Key{UserID: s.Key.UserID, SessionID: s.Key.SessionID}))
@@ -140,20 +140,18 @@ func (p *plain) accept(s Submission) (chat.Request, error) {
 			}
 		}
 		if err == sql.ErrNoRows {
-			r.Seq = 1
-			if r.ConversationID, err = p.insert(sqlInsertConversation, s.Key.SessionID, s.Key.UserID, s.Title, now, now); err != nil {
+			next = 3
+			if r.ConversationID, err = p.insert(sqlInsertConversation, s.Key.SessionID, s.Key.UserID, s.Title, next, now, now); err != nil {
 				return err
 			}
 		}
+		r.Seq = next - 2
 		r.ID, err = p.insert(sqlInsertRequest, s.Key.RequestID, r.ConversationID, s.Key.UserID, string(s.Kind), r.Seq,
 			[]byte(s.Fingerprint), r.Model, "{}", r.SystemPrompt, r.Price.Input, r.Price.Cached, r.Price.Output, 0, tx, now, now)
 		if err != nil {
 			return err
 		}
 		if err := p.exec(sqlInsertMessage, r.ConversationID, r.Seq, r.ID, "user", s.Content, chat.EstimateTokens(s.Content), now, tx); err != nil {
-			return err
-		}
-		if err := p.exec(sqlAdvanceConversation, r.Seq+2, now, r.ConversationID); err != nil {
 			return err
 		}
 		if err := p.exec(sqlInsertFirstTransition, r.ID, actorUser(s.Key.UserID), now, tx); err != nil {
@@ -168,32 +166,28 @@ func (p *plain) transition(r chat.Request, to chat.State, actor, reason, q strin
 	if _, err := p.one(q, append(args, r.ID, string(r.State), r.Attempt, nullString(r.Owner), r.Steps)...); err != nil {
 		return err
 	}
-	return p.exec(sqlInsertTransition, string(r.State), string(to), actor, reason, now, tx, r.ID)
+	attempt := r.Attempt
+	if to == chat.StateGenerating {
+		attempt++
+	}
+	return p.exec(sqlInsertTransition, r.ID, r.Steps+1, string(r.State), string(to), attempt, actor, reason, now, tx)
 }
 
 func (p *plain) claim(c Claim) (chat.Request, error) {
 	r := c.Request
 	err := p.inTx(func(tx, now int64) error {
-		rows, err := p.stmt(sqlSelectEarlier).Query(r.ConversationID, r.Seq)
-		if err != nil {
+		var f forClaim
+		var context, parentRole, parentContext sql.NullString
+		var parentDropped sql.NullInt64
+		if err := p.stmt(sqlSelectForClaim).QueryRow(r.ID).Scan(&f.earlier, &r.Placed, &f.parentSeq, &context, &r.ContextDropped,
+			&parentRole, &parentContext, &parentDropped); err != nil {
 			return err
 		}
-		for rows.Next() {
+		if f.earlier {
 			return ErrNotYourTurn
 		}
-		if err := rows.Close(); err != nil {
-			return err
-		}
-		var context sql.NullString
-		var head int64
-		if err := p.stmt(sqlSelectForClaim).QueryRow(r.ID).Scan(&r.Placed, &r.ParentSeq, &context, &r.ContextDropped, &head); err != nil {
-			return err
-		}
-		r.ParentSeq = head
-		frozen, err := p.context(r)
-		if err != nil {
-			return err
-		}
+		r.ParentSeq, f.parentRole, f.parentContext = f.parentSeq, parentRole.String, parentContext.String
+		frozen := f.extend(r)
 		if err := p.transition(r, chat.StateGenerating, "worker:"+c.Owner, "claimed", sqlClaim, tx, now,
 			c.Owner, now+c.Lease.Milliseconds(), r.ParentSeq, frozen, 0, now); err != nil {
 			return err
@@ -205,21 +199,6 @@ func (p *plain) claim(c Claim) (chat.Request, error) {
 		return p.exec(sqlInsertAttempt, r.Attempt, c.Owner, r.Model, now, now, tx, r.ID, string(chat.StatePending))
 	})
 	return r, err
-}
-
-// context is the context of a request, extended as the queue does it.
-func (p *plain) context(r chat.Request) (string, error) {
-	own := strconv.FormatInt(r.Seq, 10)
-	if r.ParentSeq == 0 {
-		return own, nil
-	}
-	var context, role string
-	var dropped int64
-	err := p.stmt(sqlSelectParentContext).QueryRow(r.ConversationID, r.ParentSeq).Scan(&context, &dropped, &role)
-	if role == "assistant" {
-		context += " " + strconv.FormatInt(r.ParentSeq, 10)
-	}
-	return context + " " + own, err
 }
 
 func (p *plain) finish(r chat.Request, a Answer) error {

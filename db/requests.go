@@ -58,12 +58,17 @@ func (tx *Tx) accept(s Submission) (chat.Request, error) {
 		Key: s.Key, Kind: s.Kind, Fingerprint: s.Fingerprint, State: chat.StatePending, Steps: 1,
 		Model: s.Model, Params: s.Params, CreatedAt: tx.now, UpdatedAt: tx.now,
 	}
+	reserved := int64(1)
+	if s.Kind.WritesQuestion() {
+		reserved = 2 // the question and its answer, so that order by number is question, answer, question, answer
+	}
+	var next int64
 	var deleted bool
 	var convModel, convParams string
-	found, err := tx.queryRow(sqlSelectConversationForAccept, []any{s.Key.SessionID, s.Key.UserID},
-		&r.ConversationID, &r.Seq, &deleted, &convModel, &convParams, &r.SystemPrompt)
+	found, err := tx.change1(sqlAdvanceConversation, []any{reserved, tx.now, s.Key.SessionID, s.Key.UserID},
+		&r.ConversationID, &next, &deleted, &convModel, &convParams, &r.SystemPrompt)
 	if err != nil {
-		return r, err
+		return r, fmt.Errorf("advance conversation: %w", err)
 	}
 	if deleted {
 		return r, ErrGone
@@ -75,12 +80,13 @@ func (tx *Tx) accept(s Submission) (chat.Request, error) {
 		if at, timed := chat.IDTime(s.Key.SessionID); timed && at.UnixMilli() <= s.horizon {
 			return r, ErrGone // its tombstone is forgotten
 		}
-		r.Seq = 1
-		r.ConversationID, err = tx.insert(sqlInsertConversation, s.Key.SessionID, s.Key.UserID, s.Title, tx.now, tx.now)
+		next = 1 + reserved
+		r.ConversationID, err = tx.insert(sqlInsertConversation, s.Key.SessionID, s.Key.UserID, s.Title, next, tx.now, tx.now)
 		if err != nil {
 			return r, fmt.Errorf("create conversation: %w", err)
 		}
 	}
+	r.Seq = next - reserved
 	if r.Model == "" {
 		r.Model = convModel
 	}
@@ -113,16 +119,11 @@ func (tx *Tx) accept(s Submission) (chat.Request, error) {
 	if at, timed := chat.IDTime(s.Key.RequestID); timed && at.UnixMilli() <= s.horizon {
 		return r, ErrExpired // the savepoint undoes what this wrote
 	}
-	reserved := int64(1)
 	if s.Kind.WritesQuestion() {
-		reserved = 2 // the question and its answer, so that order by number is question, answer, question, answer
 		if _, err := tx.exec(sqlInsertMessage, r.ConversationID, r.Seq, r.ID, "user", s.Content,
 			chat.EstimateTokens(s.Content), tx.now, tx.n); err != nil {
 			return r, fmt.Errorf("insert question: %w", err)
 		}
-	}
-	if _, err := tx.exec(sqlAdvanceConversation, r.Seq+reserved, tx.now, r.ConversationID); err != nil {
-		return r, fmt.Errorf("advance conversation: %w", err)
 	}
 	if _, err := tx.exec(sqlInsertFirstTransition, r.ID, actorUser(s.Key.UserID), tx.now, tx.n); err != nil {
 		return r, fmt.Errorf("insert transition: %w", err)
@@ -329,12 +330,10 @@ const (
 	// so that it is used.
 	sqlOpen = ` AND (r.state NOT IN ('committed', 'failed') OR r.placed = 0) AND r.state IN ('pending', 'generating')`
 
-	sqlSelectConversationForAccept = `SELECT id, next_seq, deleted_at IS NOT NULL, model, params, system_prompt
-		FROM conversations WHERE session_id = ? AND user_id = ?`
-
 	sqlSelectConversationDeleted = `SELECT id, deleted_at IS NOT NULL FROM conversations WHERE session_id = ? AND user_id = ?`
 
-	sqlInsertConversation = `INSERT INTO conversations (session_id, user_id, title, created_at, updated_at) VALUES (?, ?, ?, ?, ?)`
+	sqlInsertConversation = `INSERT INTO conversations (session_id, user_id, title, next_seq, created_at, updated_at)
+		VALUES (?, ?, ?, ?, ?, ?)`
 
 	sqlInsertRequest = `INSERT INTO requests (request_id, conversation_id, user_id, kind, seq, fingerprint, state,
 		model, params, system_prompt, price_input, price_cached, price_output, parent_seq, accepted_tx, created_at, updated_at)
@@ -343,7 +342,9 @@ const (
 	sqlInsertMessage = `INSERT INTO messages (conversation_id, seq, request_id, role, content, tokens, created_at, tx)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
 
-	sqlAdvanceConversation = `UPDATE conversations SET next_seq = ?, updated_at = ? WHERE id = ?`
+	// What fails after it undoes it.
+	sqlAdvanceConversation = `UPDATE conversations SET next_seq = next_seq + ?, updated_at = ? WHERE session_id = ? AND user_id = ?
+		RETURNING id, next_seq, deleted_at IS NOT NULL, model, params, system_prompt`
 
 	sqlInsertFirstTransition = `INSERT INTO transitions (request_id, n, from_state, to_state, attempt, actor, reason, at, tx)
 		VALUES (?, 1, 'new', 'pending', 0, ?, 'accepted', ?, ?)`

@@ -293,9 +293,10 @@ func (d *DB) RequestStop(ctx context.Context, r chat.Request) error {
 const (
 	sqlMoveHead = `UPDATE conversations SET head_seq = ?, updated_at = ? WHERE id = ?`
 
-	sqlMoveHeadIfNewest = `UPDATE conversations SET head_seq = ?, updated_at = ? WHERE id = ? AND NOT EXISTS (
+	// Where no number was given out after its own, nothing is newer.
+	sqlMoveHeadIfNewest = `UPDATE conversations SET head_seq = ?1, updated_at = ?2 WHERE id = ?3 AND (next_seq = ?1 + 1 OR NOT EXISTS (
 		SELECT 1 FROM messages m JOIN requests r ON r.id = m.request_id
-		WHERE m.conversation_id = conversations.id AND m.seq > ? AND m.seq = r.seq AND r.placed = 1)`
+		WHERE m.conversation_id = conversations.id AND m.seq > ?4 AND m.seq = r.seq AND r.placed = 1))`
 
 	sqlAcknowledge = `UPDATE requests SET state = 'acknowledged', steps = steps + 1, owner = NULL, lease_until = NULL,
 		acknowledged_at = ?, updated_at = ?` + sqlHeld

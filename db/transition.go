@@ -27,7 +27,11 @@ func (tx *Tx) transition(c change) error {
 	if err := tx.heldExec(c.sql, c.args, *c.r); err != nil {
 		return fmt.Errorf("%s to %s: %w", c.r.State, c.to, err)
 	}
-	if _, err := tx.exec(sqlInsertTransition, c.r.State, c.to, c.actor, c.reason, tx.now, tx.n, c.r.ID); err != nil {
+	attempt := c.r.Attempt
+	if c.to == chat.StateGenerating {
+		attempt++ // only a claim raises it
+	}
+	if _, err := tx.exec(sqlInsertTransition, c.r.ID, c.r.Steps+1, c.r.State, c.to, attempt, c.actor, c.reason, tx.now, tx.n); err != nil {
 		return fmt.Errorf("record transition: %w", err)
 	}
 	c.r.Steps++
@@ -77,5 +81,5 @@ func held(r chat.Request) []any {
 
 const (
 	sqlInsertTransition = `INSERT INTO transitions (request_id, n, from_state, to_state, attempt, actor, reason, at, tx)
-		SELECT id, steps, ?, ?, attempt, ?, ?, ?, ? FROM requests WHERE id = ?`
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
 )
