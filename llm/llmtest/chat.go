@@ -188,7 +188,7 @@ func (chatWire) failure(f Failure) any { return openAIFailure(f) }
 
 // errorFrame is what OpenAI and those who imitate it send: a chunk that is an
 // error (openai-python, src/openai/_streaming.py looks for data["error"]).
-func (chatWire) errorFrame(_ *call, f Failure) frame {
+func (chatWire) errorFrame(_ *call, f Failure, _ int) frame {
 	return frame{data: encode(openAIFailure(f)), kind: ending}
 }
 

@@ -34,8 +34,8 @@ type wire interface {
 	whole(c *call) any
 	// failure is the body of a response that failed.
 	failure(f Failure) any
-	// errorFrame is a failure inside a stream.
-	errorFrame(c *call, f Failure) frame
+	// errorFrame is a failure inside a stream, after n frames.
+	errorFrame(c *call, f Failure, n int) frame
 	// models is the answer to GET /models.
 	models(names []string) any
 }
@@ -60,6 +60,9 @@ type Server struct {
 	calls    int64
 	aborted  int64
 	executed int64
+	runs     map[string]*run // by id; Responses only
+	working  int             // prompts being answered and runs that go on
+	idle     sync.Cond       // working is 0
 }
 
 // A Request is what a server was sent.
@@ -84,10 +87,15 @@ type call struct {
 
 // Start starts a server on a free port of this machine. Close ends it.
 func Start(f Format) (*Server, error) {
-	s := &Server{stalled: make(chan struct{}, 4096), gate: make(chan struct{})}
+	s := &Server{stalled: make(chan struct{}, 4096), gate: make(chan struct{}), runs: map[string]*run{}}
+	s.idle.L = &s.mu
 	switch f {
 	case Chat:
 		s.wire = chatWire{}
+	case Responses:
+		s.wire = responsesWire{}
+	case Anthropic:
+		s.wire = anthropicWire{}
 	default:
 		return nil, fmt.Errorf("no wire format %q", f)
 	}
@@ -164,6 +172,25 @@ func (s *Server) Release() {
 	s.gate = make(chan struct{})
 }
 
+// Settle waits until no prompt is being answered and no stored run goes on: what
+// the counts say then is all of it. What hangs keeps it waiting.
+func (s *Server) Settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.working > 0 {
+		s.idle.Wait()
+	}
+}
+
+// rest ends what was counted as working.
+func (s *Server) rest() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.working--; s.working == 0 {
+		s.idle.Broadcast()
+	}
+}
+
 // Stalled receives once for each call that begins to hang, or to wait for its
 // client to go.
 func (s *Server) Stalled() <-chan struct{} { return s.stalled }
@@ -175,7 +202,8 @@ func (s *Server) Calls() int64 {
 	return s.calls
 }
 
-// Aborted returns how many calls ended because their client went away.
+// Aborted returns how many calls ended because their client went away. A stored run
+// does not end so.
 func (s *Server) Aborted() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,6 +249,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case prompt:
 		s.answer(w, r, number, script, body)
+	case s.wire == responsesWire{} && strings.HasPrefix(path, "/responses/"):
+		s.serveRun(w, r, strings.TrimPrefix(path, "/responses/"))
 	case r.Method == http.MethodGet && path == "/models":
 		writeJSON(w, http.StatusOK, s.wire.models([]string{"model-a", "model-b"}))
 	default:
@@ -238,11 +268,13 @@ func (s *Server) record(r *http.Request, body []byte, prompt bool) (int64, Scrip
 		return 0, Script{}
 	}
 	s.calls++
+	s.working++
 	return s.calls, s.next(s.calls, body).filled(s.calls, body)
 }
 
 // answer plays a script for a prompt.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, number int64, script Script, body []byte) {
+	defer s.rest()
 	c := &call{Script: script, number: number, created: time.Now().Unix()}
 	err := s.wire.read(c, r.Header, body)
 	if err != nil {
@@ -251,7 +283,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, number int64, sc
 	}
 	w.Header().Set("X-Request-Id", fmt.Sprintf("req_%d", number))
 	err = s.playCall(r.Context(), w, c)
-	if err == nil || errors.Is(err, errCut) || s.ctx.Err() != nil {
+	if err == nil || errors.Is(err, errCut) || c.background || s.ctx.Err() != nil {
 		return
 	}
 	s.mu.Lock()

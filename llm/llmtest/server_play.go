@@ -29,6 +29,9 @@ const (
 
 func (f frame) bytes(keepAlive bool) []byte {
 	var b bytes.Buffer
+	if f.data == nil {
+		return nil
+	}
 	if keepAlive {
 		b.WriteString(": still at it\n\n")
 	}
@@ -47,7 +50,10 @@ var errCut = errors.New("the line was cut")
 // playCall answers one prompt. The error is errCut, or says why the client did
 // not get what it was to get.
 func (s *Server) playCall(ctx context.Context, w http.ResponseWriter, c *call) error {
-	if c.Late {
+	var stored *run
+	if c.background && c.Redirect == "" && c.Refuse == nil && !c.HTML {
+		stored = s.startRun(c) // its end is nobody's business here
+	} else if c.Late {
 		s.stall()
 		<-ctx.Done()
 		if s.ctx.Err() == nil {
@@ -75,16 +81,23 @@ func (s *Server) playCall(ctx context.Context, w http.ResponseWriter, c *call) e
 		s.refuse(w, *c.Refuse)
 		return nil
 	case c.HTML:
-		l.open("text/html; charset=utf-8")
+		if err := s.open(ctx, l, "text/html; charset=utf-8"); err != nil {
+			return err
+		}
 		return l.close(l.write([]byte("<!DOCTYPE html><title>Sign in</title><p>Sign in to use this network.</p>")))
+	case stored != nil && (!c.stream || c.JSON):
+		if err := s.open(ctx, l, "application/json"); err != nil {
+			return err
+		}
+		return l.close(l.write(encode(s.state(stored))))
 	case !c.stream || c.JSON:
 		return s.playWhole(ctx, l)
 	}
-	l.open("text/event-stream")
-	if c.Hang == AfterHeaders {
-		if err := s.hang(ctx); err != nil {
-			return err
-		}
+	if err := s.open(ctx, l, "text/event-stream"); err != nil {
+		return err
+	}
+	if stored != nil {
+		return l.close(s.follow(ctx, stored, -1, l))
 	}
 	err := s.run(ctx, c, s.wire.frames(c), func(f frame) error { return l.write(f.bytes(c.KeepAlive)) })
 	return l.close(err)
@@ -103,24 +116,30 @@ func (s *Server) playWhole(ctx context.Context, l *line) error {
 	if err != nil {
 		return err
 	}
-	l.open("application/json")
-	if c.Hang == AfterHeaders {
-		if err := s.hang(ctx); err != nil {
-			return err
-		}
+	if err := s.open(ctx, l, "application/json"); err != nil {
+		return err
 	}
 	return l.close(l.write(doc))
+}
+
+// open sends the headers of a call, after which it may be to fall silent.
+func (s *Server) open(ctx context.Context, l *line, contentType string) error {
+	l.open(contentType)
+	if l.call.Hang == AfterHeaders {
+		return s.hang(ctx)
+	}
+	return nil
 }
 
 // run is the model at work: it hands out frames when they are due. It ends with
 // the error of give or of ctx.
 func (s *Server) run(ctx context.Context, c *call, frames []frame, give func(frame) error) error {
-	pieces, hung := 0, false
+	given, pieces, hung := 0, 0, false
 	var due time.Time // of the next piece
 	for _, f := range frames {
 		if f.kind != around {
 			if c.ErrorFrame != nil && (pieces >= c.ErrorAfter || f.kind == ending) {
-				return give(s.wire.errorFrame(c, *c.ErrorFrame))
+				return give(s.wire.errorFrame(c, *c.ErrorFrame, given))
 			}
 			if c.Hang == AfterPieces && !hung && (pieces >= c.HangAfter || f.kind == ending) {
 				hung = true
@@ -144,6 +163,7 @@ func (s *Server) run(ctx context.Context, c *call, frames []frame, give func(fra
 		if err := give(f); err != nil {
 			return err
 		}
+		given++
 	}
 	s.ran()
 	return nil

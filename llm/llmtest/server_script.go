@@ -59,10 +59,20 @@ type Script struct {
 	ReasoningField string // "" is reasoning_content
 	UsageInFinish  bool   // usage beside the finish reason, asked for or not
 
-	// Responses with background only; there Cut and how it is written concern the
-	// lines, and everything else the run, which goes on without them.
+	// Anthropic only.
+	CacheWrites int64 // input tokens that were written to the cache
+
+	// Responses only.
+	ErrorEvent bool // ErrorFrame is an error event instead of response.failed
+
+	// Responses with background only. There the pieces, their pace, Hang AfterPieces
+	// and ErrorFrame are the run's, which goes on whatever becomes of its lines.
+	// HeaderDelay, the other points and Cut concern the line of the prompt; how
+	// it is written concerns every line. Late means nothing.
 	NoResume bool // a stream of a stored run is refused, its state is not
+	CutAgain int  // so many resumed streams are cut too
 	Forgets  bool // the run is not found once it was created
+	AskFails int  // so many requests about the run get 503
 }
 
 // A Point is where a call falls silent.

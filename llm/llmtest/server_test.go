@@ -17,7 +17,7 @@ import (
 	"semel/llm/llmtest"
 )
 
-var formats = []llmtest.Format{llmtest.Chat}
+var formats = []llmtest.Format{llmtest.Chat, llmtest.Responses, llmtest.Anthropic}
 
 // A reply is what a plain HTTP client got.
 type reply struct {
