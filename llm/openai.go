@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -20,8 +19,6 @@ const (
 	// usageWait is how long a line that stays open after the end of an answer is
 	// read on for its count of tokens.
 	usageWait = 2 * time.Second
-
-	maxModelsBytes = 4 << 20
 
 	// toolCallBytes is what a tool call counts beside its words, so that there is a
 	// bound on how many there are.
@@ -75,40 +72,12 @@ func (o *OpenAI) Stream(ctx context.Context, c Call, emit func(Piece)) (Answer, 
 	if err != nil {
 		return Answer{}, err
 	}
-	return r.whole(), nil
+	return concluded(r.whole())
 }
 
 // Models implements [Lister].
 func (o *OpenAI) Models(ctx context.Context) ([]string, error) {
-	resp, err := o.t.ask(ctx, http.MethodGet, o.e.URL+"/models", o.header(), o.e.Key)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxModelsBytes+1))
-	if err != nil {
-		return nil, lost(ctx, err)
-	}
-	var list struct {
-		Data []struct {
-			ID string `json:"id"`
-		} `json:"data"`
-	}
-	switch err := json.Unmarshal(body, &list); {
-	case len(body) > maxModelsBytes:
-		return nil, noAnswer(fmt.Errorf("a list of models of more than %d MiB", maxModelsBytes>>20))
-	case err != nil:
-		return nil, noAnswer(err)
-	case list.Data == nil:
-		return nil, noAnswer(errors.New("no list of models"))
-	}
-	names := make([]string, 0, len(list.Data))
-	for _, m := range list.Data {
-		if m.ID != "" {
-			names = append(names, m.ID)
-		}
-	}
-	return names, nil
+	return listModels(ctx, o.t, o.e.URL+"/models", o.header(), o.e.Key)
 }
 
 func (o *OpenAI) header() http.Header {
@@ -297,12 +266,12 @@ func firstByte(b *bufio.Reader) byte {
 // document reads an answer that is one JSON document. Its end is the end of the
 // answer, with a finish reason or without.
 func (r *completion) document(ctx context.Context, body io.Reader) error {
-	data, err := io.ReadAll(io.LimitReader(body, maxEventBytes+1))
-	if err != nil {
-		return lost(ctx, err)
-	}
-	if len(data) > maxEventBytes {
+	data, err := readObject(body)
+	switch {
+	case errors.Is(err, errEventTooLong):
 		return tooLong()
+	case err != nil:
+		return lost(ctx, err)
 	}
 	var f chatFrame
 	if err := json.Unmarshal(data, &f); err != nil {
