@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -51,6 +52,7 @@ type Server struct {
 	end  context.CancelFunc
 	done sync.WaitGroup // the server itself, its connections, its handlers
 
+	closing atomic.Bool
 	stalled chan struct{}
 
 	mu       sync.Mutex // guards what follows
@@ -135,8 +137,9 @@ func NewServer(t TB, f Format) *Server {
 
 // Close cuts every line, ends every run and waits until all of them are gone.
 func (s *Server) Close() {
+	s.closing.Store(true)
+	s.http.Close() // before handlers hear of the end, which would end their bodies properly
 	s.end()
-	s.http.Close() // of a listener and connections that are done with
 	s.done.Wait()
 }
 
@@ -283,7 +286,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, number int64, sc
 	}
 	w.Header().Set("X-Request-Id", fmt.Sprintf("req_%d", number))
 	err = s.playCall(r.Context(), w, c)
-	if err == nil || errors.Is(err, errCut) || c.background || s.ctx.Err() != nil {
+	if err == nil || errors.Is(err, errCut) || c.background || s.closing.Load() {
 		return
 	}
 	s.mu.Lock()

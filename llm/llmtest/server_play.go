@@ -56,7 +56,7 @@ func (s *Server) playCall(ctx context.Context, w http.ResponseWriter, c *call) e
 	} else if c.Late {
 		s.stall()
 		<-ctx.Done()
-		if s.ctx.Err() == nil {
+		if !s.closing.Load() {
 			s.ran()
 		}
 		return ctx.Err()
