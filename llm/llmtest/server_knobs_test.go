@@ -20,12 +20,17 @@ import (
 	"semel/llm/llmtest"
 )
 
-// leave starts a prompt, waits for the signal and goes away.
+// leave sends a prompt, waits until it hangs, and goes away.
 func leave(t *testing.T, s *llmtest.Server, f llmtest.Format) {
+	t.Helper()
+	leaveRequest(t, s, prompt(t.Context(), t, s, f, true))
+}
+
+func leaveRequest(t *testing.T, s *llmtest.Server, r *http.Request) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	r := prompt(ctx, t, s, f, true)
+	r = r.WithContext(ctx)
 	done := make(chan error, 1)
 	go func() {
 		resp, err := newClient().Do(r)
