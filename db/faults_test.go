@@ -157,6 +157,19 @@ var writes = []write{
 		lookup: inState(chat.StateGenerating, 1),
 	},
 	{
+		name:   "NameRun",
+		setup:  setupGenerating,
+		call:   func(d *db.DB, r chat.Request) (any, error) { return nil, d.NameRun(bg, r, "run-1") },
+		lookup: inState(chat.StateGenerating, 1),
+	},
+	{
+		name:   "Adopt",
+		setup:  setupGenerating,
+		call:   func(d *db.DB, r chat.Request) (any, error) { return d.Adopt(bg, r, "next-life", time.Hour) },
+		again:  db.ErrFenced,
+		lookup: inState(chat.StateGenerating, 1),
+	},
+	{
 		name:   "Finish",
 		setup:  setupGenerating,
 		call:   func(d *db.DB, r chat.Request) (any, error) { return d.Finish(bg, r, dbtest.Answer("two")) },
@@ -301,7 +314,7 @@ func TestEveryWriterIsInTheFaultTable(t *testing.T) {
 	typ := reflect.TypeFor[*db.DB]()
 	for i := range typ.NumMethod() {
 		m := typ.Method(i).Name
-		reads := slices.Contains([]string{"AttemptReason", "Conversations", "Find", "FrozenContext", "Instance", "Load", "PartialText", "Path", "PurgeHorizon", "Receipt", "Record", "RecordOf", "Thread", "Turns", "UndoUntil",
+		reads := slices.Contains([]string{"AttemptReason", "Conversations", "Find", "FrozenContext", "Instance", "Load", "PartialText", "Path", "PurgeHorizon", "Receipt", "Record", "RecordOf", "RunName", "Thread", "Turns", "UndoUntil",
 			"Unfinished", "Verify"}, m)
 		covered := slices.ContainsFunc(writes, func(w write) bool { name, _, _ := strings.Cut(w.name, " "); return name == m })
 		if !reads && !covered && !slices.Contains(noWriters, m) {
@@ -472,6 +485,8 @@ func TestAStaleWriteIsFencedAndChangesNothing(t *testing.T) {
 	ofWorker := map[string]func(*db.DB, chat.Request) error{
 		"AppendPartial": func(d *db.DB, r chat.Request) error { return d.AppendPartial(bg, r, db.Partial{Text: "late"}) },
 		"Heartbeat":     func(d *db.DB, r chat.Request) error { return d.Heartbeat(bg, r, time.Hour) },
+		"NameRun":       func(d *db.DB, r chat.Request) error { return d.NameRun(bg, r, "late") },
+		"Adopt":         func(d *db.DB, r chat.Request) error { _, err := d.Adopt(bg, r, "late", time.Hour); return err },
 		"Finish":        func(d *db.DB, r chat.Request) error { _, err := d.Finish(bg, r, dbtest.Answer("late")); return err },
 		"Fail": func(d *db.DB, r chat.Request) error {
 			_, err := d.Fail(bg, r, dbtest.Lost("late"), dbtest.LineLost)

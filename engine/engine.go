@@ -262,4 +262,5 @@ var (
 	errShutdown   = errors.New("the process is stopping")
 	errFirstToken = errors.New("no first token in time")
 	errIdle       = errors.New("the model fell silent")
+	errDiverged   = errors.New("a run gives other text than before")
 )

@@ -17,9 +17,16 @@ func (e *Engine) recoverLost(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	taken := 0
+	taken, followed := 0, 0
 	for _, r := range list {
 		if r.State == chat.StateGenerating {
+			switch again, err := e.reattach(ctx, r); {
+			case err != nil:
+				return fmt.Errorf("request %s: %w", r.Key.RequestID, err)
+			case again:
+				followed++
+				continue
+			}
 			taken++
 			if r, err = e.takeOver(ctx, r, "recovery:"+e.life, chat.OutcomeUnknown); err != nil {
 				return fmt.Errorf("request %s: %w", r.Key.RequestID, err)
@@ -30,7 +37,7 @@ func (e *Engine) recoverLost(ctx context.Context) error {
 		}
 	}
 	if len(list) > 0 {
-		e.log.Info("recovered", "waiting", len(list)-taken, "interrupted", taken)
+		e.log.Info("recovered", "waiting", len(list)-taken-followed, "interrupted", taken, "re-attached", followed)
 	}
 	return nil
 }
@@ -50,6 +57,9 @@ func (e *Engine) takeOver(ctx context.Context, r chat.Request, actor string, o c
 	end := db.End{Outcome: o, Code: "interrupted", Usage: usage, Waste: true, Actor: actor}
 	if r.StopRequested && r.StopAttempt >= r.Attempt {
 		end.Outcome, end.Code = chat.OutcomeStopped, "stopped"
+		if run, err := e.db.RunName(ctx, r); err == nil && run != "" {
+			e.workers.Go(func() { e.cancelRun(r, run) })
+		}
 		if p.Text == "" {
 			return e.db.Fail(ctx, r, end, stoppedFailure(chat.OutcomeUnknown))
 		}
@@ -168,6 +178,9 @@ func (e *Engine) sweep(ctx context.Context) error {
 			// Between a claim and the look above it may have ended.
 			now, err := e.db.Load(ctx, r.ID)
 			if err != nil || now.State != chat.StateGenerating || now.Attempt != r.Attempt || e.inCare(r) {
+				continue
+			}
+			if again, err := e.reattach(ctx, now); err == nil && again {
 				continue
 			}
 			if r, err = e.takeOver(ctx, now, "reaper:"+e.life, chat.OutcomeUnknown); errors.Is(err, db.ErrFenced) {

@@ -35,6 +35,7 @@ type job struct {
 	r       chat.Request // as last stored; the worker's while it runs, else under e.mu
 	strikes int          // claims that failed
 	queued  bool         // in its model's ready list
+	run     string       // the provider's name of a run to follow; "" is a call of its own
 }
 
 func (e *Engine) newJob(r chat.Request, l *Live) *job {
@@ -161,6 +162,21 @@ func (s *scheduler) dispatch(m *model) {
 		s.e.workers.Add(1)
 		go s.e.work(j)
 	}
+}
+
+// resume starts a job that runs at its provider already: it takes a slot, whether
+// one is free or not.
+func (s *scheduler) resume(j *job) {
+	c := s.conversations[j.conversation]
+	if c == nil {
+		c = &conversation{}
+		s.conversations[j.conversation] = c
+	}
+	c.running = j
+	j.model.slots++
+	s.running[j.user]++
+	s.e.workers.Add(1)
+	go s.e.work(j)
 }
 
 // done gives back what a running job held, once: the worker's and the reaper's

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"semel/chat"
@@ -34,9 +35,13 @@ func (e *Engine) attempt(j *job) (again bool) {
 	if j.model == e.gone {
 		return e.modelGone(ctx, j)
 	}
-	r, turns, err := e.claim(ctx, j)
-	if err != nil {
-		return e.notClaimed(ctx, j, err)
+	var turns []int64
+	var err error
+	r := j.r
+	if j.run == "" {
+		if r, turns, err = e.claim(ctx, j); err != nil {
+			return e.notClaimed(ctx, j, err)
+		}
 	}
 	j.strikes = 0
 	call, cancel := context.WithCancelCause(e.base)
@@ -44,13 +49,23 @@ func (e *Engine) attempt(j *job) (again bool) {
 	j.r = r
 	j.live.begin(r, cancel)
 	e.publish(r)
-	prompt, err := e.prompt(ctx, r, turns)
-	var a llm.Answer
 	w := &worker{e: e, j: j, cancel: cancel}
+	if j.run != "" {
+		if turns, err = e.db.FrozenContext(ctx, r.ID); err == nil {
+			err = w.resume(ctx)
+		}
+	}
+	var prompt llm.Call
+	if err == nil {
+		prompt, err = e.prompt(ctx, r, turns)
+	}
+	var a llm.Answer
 	switch {
+	case err != nil && j.run != "":
+		err = &llm.Error{Outcome: chat.OutcomeUnknown, Code: "interrupted", Err: err}
 	case err != nil:
 		err = &llm.Error{Outcome: chat.OutcomeNone, Code: "internal", Err: err}
-	case call.Err() != nil:
+	case call.Err() != nil && j.run == "":
 		err = &llm.Error{Outcome: chat.OutcomeNone, Code: "interrupted", Err: context.Cause(call)} // before it was dispatched
 	default:
 		a, err = w.call(call, prompt)
@@ -185,6 +200,9 @@ type worker struct {
 	thunk  int  // bytes of reasoning in partials
 	pieces bool // there is something in partials, or may be
 	unsure bool // a write of partials was reported as open: the file knows how much it has
+
+	known db.Partial             // what an earlier worker of this attempt had stored
+	run   atomic.Pointer[string] // the provider's name of the run, once it told
 }
 
 type outcome struct {
@@ -209,7 +227,7 @@ func (w *worker) call(ctx context.Context, c llm.Call) (llm.Answer, error) {
 				ended <- outcome{err: &llm.Error{Outcome: chat.OutcomeUnknown, Code: "internal", Err: fmt.Errorf("panic in the model client: %v", v)}}
 			}
 		}()
-		a, err := w.j.model.Client.Stream(ctx, c, func(p llm.Piece) { l.add(attempt, p.Text, p.Reasoning) })
+		a, err := w.dispatch(ctx, c)
 		ended <- outcome{a, err}
 	}()
 	beat := time.NewTicker(e.o.Heartbeat)
@@ -398,6 +416,9 @@ func (w *worker) unstored(err error) {
 // stopped ends a call that a person stopped: what came is the answer. o is what is
 // known of the call.
 func (w *worker) stopped(ctx context.Context, c llm.Call, o chat.Outcome) (again bool) {
+	if run := w.runName(); run != "" {
+		w.e.workers.Go(func() { w.e.cancelRun(w.j.r, run) })
+	}
 	text, reasoning := w.text()
 	u := llm.Estimate(c, text, reasoning)
 	if text != "" {
