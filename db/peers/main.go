@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// Settings say what is measured and where the servers are.
+// settings say what is measured and where the servers are.
 type settings struct {
 	dir                        string // on the disk that the servers write to
 	redisAlways, redisEverysec string // sockets
@@ -26,18 +26,20 @@ type settings struct {
 	rounds                     int
 	slice                      time.Duration // of each turn
 	callers                    []int
-	pools                      []int // connections to PostgreSQL that are tried
-	filled                     int   // completed keys that are asked for again
+	links                      []link // to the servers that are tried; only Redis shares them
+	filled                     int    // completed keys that are asked for again
 }
 
 func main() {
 	s, err := fromEnvironment(os.Getenv)
 	if err == nil {
-		flag.IntVar(&s.rounds, "rounds", 7, "turns of each contender")
-		flag.DurationVar(&s.slice, "slice", time.Second, "length of a turn")
-		flag.Func("callers", "numbers of callers at once (default 16,128,1000)", numbers(&s.callers))
-		flag.Func("pools", "connections to PostgreSQL to try (default 8,16,32,64,128)", numbers(&s.pools))
-		flag.IntVar(&s.filled, "filled", 10_000, "completed keys that replays ask for")
+		flag.IntVar(&s.rounds, "rounds", s.rounds, "turns of each contender")
+		flag.DurationVar(&s.slice, "slice", s.slice, "length of a turn")
+		flag.IntVar(&s.filled, "filled", s.filled, "completed keys that replays ask for")
+		flag.Func("callers", "numbers of callers at once (default 16,128,1000)", func(arg string) (err error) {
+			s.callers, err = numbers(arg)
+			return err
+		})
 		flag.Parse()
 		err = s.run(context.Background(), os.Stdout)
 	}
@@ -51,7 +53,8 @@ func main() {
 func fromEnvironment(getenv func(string) string) (settings, error) {
 	s := settings{
 		dir: getenv("PEERS_DIR"), redisAlways: getenv("PEERS_REDIS_ALWAYS"), redisEverysec: getenv("PEERS_REDIS_EVERYSEC"),
-		postgres: getenv("PEERS_POSTGRES"), callers: []int{16, 128, 1000}, pools: []int{8, 16, 32, 64, 128},
+		postgres: getenv("PEERS_POSTGRES"), rounds: 7, slice: time.Second, callers: []int{16, 128, 1000}, filled: 10_000,
+		links: []link{{8, false}, {16, false}, {32, false}, {64, false}, {128, false}, {1000, false}, {4, true}, {16, true}, {64, true}},
 	}
 	if s.dir == "" || s.redisAlways == "" || s.redisEverysec == "" || s.postgres == "" {
 		return s, errors.New("there are no servers to measure: bash db/peers/run starts Redis and PostgreSQL and then this, bash db/peers/run test its tests")
@@ -59,25 +62,26 @@ func fromEnvironment(getenv func(string) string) (settings, error) {
 	return s, nil
 }
 
-func numbers(list *[]int) func(string) error {
-	return func(arg string) error {
-		*list = nil
-		for f := range strings.SplitSeq(arg, ",") {
-			n, err := strconv.Atoi(f)
-			if err != nil || n < 1 {
-				return fmt.Errorf("%q is no number of them", f)
-			}
-			*list = append(*list, n)
+func numbers(arg string) (list []int, err error) {
+	for f := range strings.SplitSeq(arg, ",") {
+		n, err := strconv.Atoi(f)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("%q is no number of callers", f)
 		}
-		return nil
+		list = append(list, n)
 	}
+	return list, nil
 }
 
 // A contender is a store with its name and the keys that it has completed.
 type contender struct {
 	name string
 	store
-	done []question
+	// connect opens the store anew over another link; nil where there is none.
+	connect func(context.Context, link) (store, error)
+	most    int  // connections
+	shares  bool // may share them
+	done    []question
 }
 
 // In this order: Semel is what the others are compared with.
@@ -89,40 +93,50 @@ const (
 	contenders
 )
 
-// open opens all contenders, PostgreSQL with that many connections, and returns
-// the versions of the servers. The caller closes them.
-func (s settings) open(ctx context.Context, connections int) (_ []*contender, versions string, err error) {
-	list := make([]*contender, contenders)
+// open opens all contenders and returns the versions of the servers. The caller
+// closes them.
+func (s settings) open(ctx context.Context) (_ []*contender, versions string, err error) {
+	redisVersion := ""
+	redis := func(socket, appendfsync string) func(context.Context, link) (store, error) {
+		return func(ctx context.Context, l link) (st store, err error) {
+			st, redisVersion, err = openRedis(ctx, socket, appendfsync, l)
+			return st, err
+		}
+	}
+	list := []*contender{
+		semel:         {name: "Semel"},
+		redisAlways:   {name: "Redis `always`", connect: redis(s.redisAlways, "always"), most: 1000, shares: true},
+		redisEverysec: {name: "Redis `everysec`", connect: redis(s.redisEverysec, "everysec"), most: 1000, shares: true},
+		postgres: {name: "PostgreSQL", most: 128, connect: func(ctx context.Context, l link) (store, error) {
+			return openPostgres(ctx, s.postgres, l)
+		}},
+	}
 	defer func() {
 		if err != nil {
 			_ = closeAll(list)
 		}
 	}()
-	add := func(i int, name string, st store, oerr error) {
-		if oerr == nil {
-			list[i] = &contender{name: name, store: st}
-		} else if err == nil {
-			err = fmt.Errorf("%s: %w", name, oerr)
+	postgresVersion, err := createPostgres(ctx, s.postgres)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, c := range list {
+		if c.connect == nil {
+			c.store, err = openSemel(s.dir)
+		} else {
+			c.store, err = c.connect(ctx, link{connections: 16})
+		}
+		if err != nil {
+			return nil, "", fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
-	st, oerr := openSemel(s.dir)
-	add(semel, "Semel", st, oerr)
-	st, redisVersion, oerr := openRedis(ctx, s.redisAlways, "always")
-	add(redisAlways, "Redis `always`", st, oerr)
-	st, _, oerr = openRedis(ctx, s.redisEverysec, "everysec")
-	add(redisEverysec, "Redis `everysec`", st, oerr)
-	postgresVersion, oerr := createPostgres(ctx, s.postgres)
-	if st = nil; oerr == nil {
-		st, oerr = openPostgres(ctx, s.postgres, connections)
-	}
-	add(postgres, "PostgreSQL", st, oerr)
-	return list, fmt.Sprintf("Redis %s, PostgreSQL %s", redisVersion, postgresVersion), err
+	return list, fmt.Sprintf("Redis %s, PostgreSQL %s", redisVersion, postgresVersion), nil
 }
 
 func closeAll(list []*contender) error {
 	var errs []error
 	for _, c := range list {
-		if c != nil {
+		if c.store != nil {
 			errs = append(errs, c.close())
 		}
 	}
@@ -132,15 +146,16 @@ func closeAll(list []*contender) error {
 // A comparison is what all contenders did with one kind of work and one number of
 // callers: medians over the rounds. ratios are Semel's to each.
 type comparison struct {
-	callers, pool int
-	figures       [contenders]figure
-	ratios        [contenders]float64
+	callers int
+	links   [contenders]link
+	figures [contenders]figure
+	ratios  [contenders]float64
 }
 
 // run measures everything and writes the tables as Markdown.
 func (s settings) run(ctx context.Context, w io.Writer) (err error) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // as semel serve sets it
-	list, versions, err := s.open(ctx, s.pools[0])
+	list, versions, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -161,15 +176,10 @@ func (s settings) run(ctx context.Context, w io.Writer) (err error) {
 	for i := range kinds {
 		k := &kinds[i]
 		for _, callers := range s.callers {
-			pool, err := s.bestPool(ctx, list[postgres], callers, k.do)
-			if err != nil {
-				return fmt.Errorf("PostgreSQL's pool: %w", err)
-			}
 			row, err := s.compare(ctx, list, callers, k.do)
 			if err != nil {
 				return fmt.Errorf("%s, %d callers: %w", k.name, callers, err)
 			}
-			row.pool = pool
 			k.rows = append(k.rows, row)
 			fmt.Fprintf(os.Stderr, "%s, %d callers: done\n", k.name, callers)
 		}
@@ -184,59 +194,66 @@ func (s settings) run(ctx context.Context, w io.Writer) (err error) {
 	return nil
 }
 
-// bestPool connects c, which is PostgreSQL, anew with the number of connections
-// that serves that many callers best.
-func (s settings) bestPool(ctx context.Context, c *contender, callers int, do func(*contender, int) piece) (int, error) {
-	reopen := func(n int) error {
-		if err := c.close(); err != nil {
-			return err
-		}
-		st, err := openPostgres(ctx, s.postgres, n)
-		if err == nil {
-			c.store = st
-		}
-		return err
+// bestLink connects c anew, over the link that serves that many callers best.
+func (s settings) bestLink(ctx context.Context, c *contender, callers int, do func(*contender, int) piece) (best link, err error) {
+	if c.connect == nil {
+		return best, nil
 	}
-	best, fastest := 0, 0.0
-	for _, n := range s.pools {
-		if err := reopen(n); err != nil {
-			return 0, err
+	fastest := 0.0
+	for _, l := range s.links {
+		idle := l.connections > callers && best.connections > 0
+		if idle || l.connections > c.most || (l.shared && !c.shares) {
+			continue
+		}
+		if err := c.reconnect(ctx, l); err != nil {
+			return best, err
 		}
 		var rates []float64
 		for range 3 { // the first prepares the statements on each connection
-			f, err := turn(ctx, c.store, callers, do(c, callers), s.slice)
+			f, err := turn(ctx, c.store, callers, do(c, callers), s.slice/2)
 			if err != nil {
-				return 0, err
+				return best, err
 			}
 			rates = append(rates, f.perSecond)
 		}
 		if rate := median(rates); rate > fastest {
-			best, fastest = n, rate
-		}
-		if n >= callers {
-			break // more would be idle
+			best, fastest = l, rate
 		}
 	}
-	if err := reopen(best); err != nil {
-		return 0, err
+	if err := c.reconnect(ctx, best); err != nil {
+		return best, err
 	}
-	_, err := turn(ctx, c.store, callers, do(c, callers), s.slice)
+	_, err = turn(ctx, c.store, callers, do(c, callers), s.slice)
 	return best, err
+}
+
+func (c *contender) reconnect(ctx context.Context, l link) error {
+	err := c.close()
+	if c.store = nil; err == nil {
+		c.store, err = c.connect(ctx, l)
+	}
+	return err
 }
 
 // compare lets all take turns, each round another first.
 func (s settings) compare(ctx context.Context, list []*contender, callers int, do func(*contender, int) piece) (comparison, error) {
+	c := comparison{callers: callers}
+	for i := range list {
+		var err error
+		if c.links[i], err = s.bestLink(ctx, list[i], callers, do); err != nil {
+			return c, fmt.Errorf("connect %s: %w", list[i].name, err)
+		}
+	}
 	rounds := make([][contenders]figure, s.rounds)
 	for r := range rounds {
 		for i := range list {
 			i = (i + r) % len(list)
 			var err error
 			if rounds[r][i], err = turn(ctx, list[i].store, callers, do(list[i], callers), s.slice); err != nil {
-				return comparison{}, fmt.Errorf("%s: %w", list[i].name, err)
+				return c, fmt.Errorf("%s: %w", list[i].name, err)
 			}
 		}
 	}
-	c := comparison{callers: callers}
 	for i := range list {
 		c.figures[i] = figure{
 			perSecond: medianOf(rounds, func(f [contenders]figure) float64 { return f[i].perSecond }),
@@ -259,13 +276,14 @@ func medianOf[R any, T float64 | time.Duration](rounds []R, of func(R) T) T {
 }
 
 func writeRates(w io.Writer, name string, rows []comparison) {
-	fmt.Fprintf(w, "\n**%s**, each per second; × is Semel's rate by theirs:\n\n", name)
-	fmt.Fprint(w, "| callers | Semel | Redis `always` | × | Redis `everysec` | × | PostgreSQL (connections) | × |\n|---|---|---|---|---|---|---|---|\n")
+	fmt.Fprintf(w, "\n**%s**, each per second (over so many connections); × is Semel's rate by theirs:\n\n", name)
+	fmt.Fprint(w, "| callers | Semel | Redis `always` | × | Redis `everysec` | × | PostgreSQL | × |\n|---|---|---|---|---|---|---|---|\n")
 	for _, r := range rows {
-		fmt.Fprintf(w, "| %s | %s | %s | **%.2f** | %s | %.2f | %s (%d) | **%.2f** |\n", thousands(float64(r.callers)),
-			thousands(r.figures[semel].perSecond), thousands(r.figures[redisAlways].perSecond), r.ratios[redisAlways],
-			thousands(r.figures[redisEverysec].perSecond), r.ratios[redisEverysec],
-			thousands(r.figures[postgres].perSecond), r.pool, r.ratios[postgres])
+		fmt.Fprintf(w, "| %s | %s |", thousands(float64(r.callers)), thousands(r.figures[semel].perSecond))
+		for i := redisAlways; i < contenders; i++ {
+			fmt.Fprintf(w, " %s (%v) | **%.2f** |", thousands(r.figures[i].perSecond), r.links[i], r.ratios[i])
+		}
+		fmt.Fprintln(w)
 	}
 }
 
@@ -286,7 +304,11 @@ func writeCosts(w io.Writer, name string, rows []comparison) {
 }
 
 func millis(d time.Duration) string {
-	return strconv.FormatFloat(float64(d.Microseconds())/1000, 'g', 2, 64)
+	ms, digits := float64(d.Microseconds())/1000, 0
+	if ms < 10 {
+		digits = 2
+	}
+	return strconv.FormatFloat(ms, 'f', digits, 64)
 }
 
 // thousands is n as this prints it: 23,300, and no more than three figures that

@@ -23,13 +23,14 @@ func servers(t *testing.T) settings {
 		t.Fatal(err)
 	}
 	s.dir = t.TempDir()
-	s.rounds, s.slice, s.callers, s.pools, s.filled = 2, 50*time.Millisecond, []int{1, 16}, []int{2, 4}, 100
+	s.rounds, s.slice, s.callers, s.filled = 2, 50*time.Millisecond, []int{1, 16}, 100
+	s.links = []link{{1, false}, {4, false}, {4, true}}
 	return s
 }
 
 func openAll(t *testing.T) []*contender {
 	t.Helper()
-	list, _, err := servers(t).open(context.Background(), 2)
+	list, _, err := servers(t).open(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +146,7 @@ func TestARunGivesEveryFigure(t *testing.T) {
 
 func TestAServerThatSyncsLessIsRefused(t *testing.T) {
 	s := servers(t)
-	_, _, err := openRedis(t.Context(), s.redisEverysec, "always")
+	_, _, err := openRedis(t.Context(), s.redisEverysec, "always", link{connections: 1})
 	if err == nil || !strings.Contains(err.Error(), "everysec") {
 		t.Errorf("openRedis: %v, want that it syncs every second", err)
 	}

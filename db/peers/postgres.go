@@ -47,13 +47,13 @@ func createPostgres(ctx context.Context, url string) (version string, err error)
 	return version, c.QueryRow(ctx, "SHOW server_version").Scan(&version)
 }
 
-// openPostgres connects that many times to a server that createPostgres has seen.
-func openPostgres(ctx context.Context, url string, connections int) (_ store, err error) {
+// openPostgres connects to a server that createPostgres has seen.
+func openPostgres(ctx context.Context, url string, l link) (_ store, err error) {
 	o, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
 	}
-	o.MaxConns, o.MinConns = int32(connections), int32(connections)
+	o.MaxConns, o.MinConns = int32(l.connections), int32(l.connections)
 	pool, err := pgxpool.NewWithConfig(ctx, o)
 	if err != nil {
 		return nil, err

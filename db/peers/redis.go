@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"math/bits"
 	"net"
 	"strconv"
 	"strings"
@@ -16,8 +17,7 @@ import (
 )
 
 // A redisStore does the work with the least that is as durable and as atomic as
-// Semel: a claim is one SET NX, a completion one script. The client pipelines by
-// itself whatever its callers send at the same moment.
+// Semel: a claim is one SET NX, a completion one script.
 //
 //	request:KEY    fingerprint, state, claim: the lease while it runs, the dedupe mark for good
 //	answer:KEY     the text
@@ -31,13 +31,19 @@ type redisStore struct {
 
 // openRedis connects to the server behind a socket, whose AOF must be synced as
 // appendfsync says.
-func openRedis(ctx context.Context, socket, appendfsync string) (_ store, version string, err error) {
-	c, err := rueidis.NewClient(rueidis.ClientOption{
+func openRedis(ctx context.Context, socket, appendfsync string, l link) (_ store, version string, err error) {
+	o := rueidis.ClientOption{
 		InitAddress: []string{socket}, ForceSingleClient: true, DisableCache: true,
 		DialCtxFn: func(ctx context.Context, path string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 			return d.DialContext(ctx, "unix", path)
 		},
-	})
+	}
+	if l.shared {
+		o.PipelineMultiplex = bits.Len(uint(l.connections)) - 1 // a power of two
+	} else {
+		o.DisableAutoPipelining, o.BlockingPoolSize = true, l.connections
+	}
+	c, err := rueidis.NewClient(o)
 	if err != nil {
 		return nil, "", err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -20,6 +21,20 @@ type store interface {
 	// server is the process that does the work, 0 when it is this one.
 	server() int
 	close() error
+}
+
+// A link is how a client reaches its server: over that many connections, each used
+// by one caller at a time or shared by all, who then pipeline.
+type link struct {
+	connections int
+	shared      bool
+}
+
+func (l link) String() string {
+	if l.shared {
+		return fmt.Sprintf("%d shared", l.connections)
+	}
+	return fmt.Sprint(l.connections)
 }
 
 var (
