@@ -2,14 +2,14 @@ package llm
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -25,17 +25,14 @@ const anthropicVersion = "2023-06-01"
 // ends there can have it continued.
 const anthropicMaxTokens = 8192
 
-// These two turns are put in where an API demands one and the call has none. The
-// first stands before an answer whose question did not fit the context.
-const (
-	leftOutTurn  = "(The beginning of this conversation is left out.)"
-	continueTurn = "Continue your last message exactly where it ends. Do not repeat any of it and do not comment on it: the two parts will be read as one."
-)
+// leftOut stands before an answer whose question did not fit the context.
+const leftOut = "(The beginning of this conversation is left out.)"
 
 // takesPrefill are parts of the names of models that go on with a last assistant
 // turn. The list is closed: from Claude 4.6 on they refuse such a call
 // (https://platform.claude.com/docs/en/about-claude/models/migration-guide), and
-// of what others serve nobody knows. They are asked in a user turn.
+// of what others serve nobody knows. They are asked in a user turn unless the
+// quirks say otherwise.
 var takesPrefill = []string{
 	"claude-2", "claude-3", "claude-sonnet-4-0", "claude-sonnet-4-2025", "claude-opus-4-0", "claude-opus-4-2025",
 	"claude-opus-4-1", "claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5",
@@ -60,8 +57,8 @@ var (
 // NewAnthropic returns a client of the provider at e.
 func NewAnthropic(t *Transport, e Endpoint) *Anthropic { return &Anthropic{t: t, e: e} }
 
-// Models implements [Lister]
-// (https://platform.claude.com/docs/en/api/models-list: a page has up to 1000).
+// Models implements [Lister]. A page has up to 1000 of them
+// (https://platform.claude.com/docs/en/api/models-list).
 func (a *Anthropic) Models(ctx context.Context) ([]string, error) {
 	return listModels(ctx, a.t, under(a.e, "/models?limit=1000"), a.header(), a.e.Key)
 }
@@ -69,24 +66,21 @@ func (a *Anthropic) Models(ctx context.Context) ([]string, error) {
 // Stream implements [Client]. The stop reason is the end mark: what the line does
 // after it takes nothing from the answer.
 func (a *Anthropic) Stream(ctx context.Context, c Call, emit func(Piece)) (Answer, error) {
-	req, stripped := newAnthropicRequest(c)
+	req, stripped := newAnthropicRequest(a.e, c)
 	body, err := json.Marshal(req)
 	if err != nil {
 		return Answer{}, unsendable(err)
 	}
-	header := a.header()
-	header.Set("Accept", "text/event-stream")
-	resp, err := a.t.post(ctx, under(a.e, "/messages"), header, body, a.e.Key)
+	line, hangUp := context.WithCancel(ctx)
+	defer hangUp()
+	resp, err := a.t.post(line, under(a.e, "/messages"), a.header(), body, a.e.Key)
 	if err != nil {
 		return Answer{}, err
 	}
 	defer resp.Body.Close()
 	d := anthropicDecoder{collector: collector{call: c, emit: emit}, key: a.e.Key, skip: stripped}
-	if err := d.read(resp.Body); err != nil {
-		if _, ok := errors.AsType[*Error](err); ok {
-			return Answer{}, err
-		}
-		return Answer{}, lost(ctx, err)
+	if err := d.read(resp.Body, hangUp); err != nil {
+		return Answer{}, classified(ctx, err)
 	}
 	return concluded(d.result())
 }
@@ -119,18 +113,12 @@ type anthropicTool struct {
 	InputSchema json.RawMessage `json:"input_schema"`
 }
 
-// A roleContent is a turn as both APIs write it.
-type roleContent struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
-}
-
 // newAnthropicRequest also returns the white space that it took from the end of a
 // turn to go on with, because the API refuses it there ("final assistant content
 // cannot end with trailing whitespace").
-func newAnthropicRequest(c Call) (r anthropicRequest, stripped string) {
+func newAnthropicRequest(e Endpoint, c Call) (r anthropicRequest, stripped string) {
 	r = anthropicRequest{
-		Model: c.Model, MaxTokens: anthropicMaxTokens, Stream: true,
+		Model: c.Model, MaxTokens: anthropicMaxTokens, Stream: !e.Quirks.NoStream,
 		Temperature: c.Params.Temperature, TopP: c.Params.TopP,
 	}
 	if c.Params.MaxTokens != nil {
@@ -142,68 +130,24 @@ func newAnthropicRequest(c Call) (r anthropicRequest, stripped string) {
 	r.System, r.Messages = splitTurns(c.Turns)
 	if n := len(r.Messages); n > 0 && r.Messages[0].Role == "assistant" {
 		// The API takes that today, some who serve it do not.
-		r.Messages = append([]roleContent{{"user", leftOutTurn}}, r.Messages...)
+		r.Messages = append([]roleContent{{"user", leftOut}}, r.Messages...)
 	}
 	last := len(r.Messages) - 1
 	if !c.Continue || last < 0 || r.Messages[last].Role != "assistant" {
 		return r, ""
 	}
-	for _, part := range takesPrefill {
-		if strings.Contains(c.Model, part) {
-			text := r.Messages[last].Content
-			r.Messages[last].Content = strings.TrimRightFunc(text, unicode.IsSpace)
-			return r, text[len(r.Messages[last].Content):]
-		}
+	if !prefills(c.Model) && e.Quirks.Continue != ContinuePrefill {
+		r.Messages = append(r.Messages, roleContent{"user", askToContinue})
+		return r, ""
 	}
-	r.Messages = append(r.Messages, roleContent{"user", continueTurn})
-	return r, ""
+	text := r.Messages[last].Content
+	r.Messages[last].Content = strings.TrimRightFunc(text, unicode.IsSpace)
+	return r, text[len(r.Messages[last].Content):]
 }
 
-// splitTurns parts the system turns from the others and makes one of those that
-// follow each other in the same role. Answers in a row are one answer, continued;
-// questions in a row were not answered. Blank turns, which APIs refuse, are left
-// out.
-func splitTurns(turns []Turn) (system string, messages []roleContent) {
-	messages = []roleContent{}
-	for _, t := range turns {
-		last := len(messages) - 1
-		switch {
-		case strings.TrimSpace(t.Content) == "":
-			// As part of an answer it still is what the next part was joined to.
-			if t.Role == "assistant" && last >= 0 && messages[last].Role == "assistant" {
-				messages[last].Content += t.Content
-			}
-		case t.Role == "system":
-			if system != "" {
-				system += "\n\n"
-			}
-			system += t.Content
-		case last >= 0 && messages[last].Role == t.Role && t.Role == "assistant":
-			messages[last].Content += t.Content
-		case last >= 0 && messages[last].Role == t.Role:
-			messages[last].Content += "\n\n" + t.Content
-		default:
-			messages = append(messages, roleContent{t.Role, t.Content})
-		}
-	}
-	return system, messages
+func prefills(model string) bool {
+	return slices.ContainsFunc(takesPrefill, func(part string) bool { return strings.Contains(model, part) })
 }
-
-// schemaOf returns the schema of a tool's arguments; an object with anything in it
-// where none is declared.
-func schemaOf(t Tool) json.RawMessage {
-	if strings.TrimSpace(t.Parameters) == "" {
-		return json.RawMessage(`{"type":"object","properties":{}}`)
-	}
-	return json.RawMessage(t.Parameters)
-}
-
-// unsendable is a call that has no form on the wire: a schema that is no JSON.
-func unsendable(err error) *Error {
-	return &Error{Outcome: chat.OutcomeDefinite, Code: "provider_refused", Detail: "The call cannot be written in the provider's format.", Err: err}
-}
-
-func under(e Endpoint, path string) string { return strings.TrimRight(e.URL, "/") + path }
 
 // The answer
 
@@ -219,12 +163,6 @@ type anthropicDecoder struct {
 	cached int64
 	stored int64 // tokens written to the cache
 	output int64
-}
-
-// argued is a tool call whose arguments come in pieces.
-type argued struct {
-	at   int // in collector.tools
-	args strings.Builder
 }
 
 type anthropicUsage struct {
@@ -244,21 +182,30 @@ type anthropicMessage struct {
 
 // read decodes body, a stream of events or one JSON message, to the end of the
 // answer. An error that is no *Error means that the end was not seen.
-func (d *anthropicDecoder) read(body io.Reader) error {
+// hangUp cuts the line: one that stays open behind it is not waited for.
+func (d *anthropicDecoder) read(body io.Reader, hangUp func()) error {
 	r := bufio.NewReaderSize(body, 8<<10)
-	if isObject(r) {
+	switch firstByte(r) {
+	case '{':
 		text, err := readObject(r)
 		if err != nil {
 			return err
 		}
 		return d.whole(text)
+	case '<':
+		return noAnswer(errors.New("a page, not an answer"))
 	}
+	waiting := false
 	events := newEventReader(r)
 	for {
 		e, err := events.next()
 		if err == nil {
 			var last bool
 			if last, err = d.event(e); err == nil && !last {
+				if d.ended && !waiting {
+					waiting = true
+					defer time.AfterFunc(usageWait, hangUp).Stop()
+				}
 				continue
 			}
 		}
@@ -358,7 +305,10 @@ func (d *anthropicDecoder) block(index int, data []byte) error {
 	case "thinking":
 		return d.add(Piece{Reasoning: b.Thinking})
 	case "tool_use":
-		if err := d.grow(len(b.ID) + len(b.Name) + len(b.Input)); err != nil {
+		if string(b.Input) == "null" || string(b.Input) == "{}" {
+			b.Input = nil // it comes in pieces, or there is none
+		}
+		if err := d.grow(toolCallBytes + len(b.ID) + len(b.Name) + len(b.Input)); err != nil {
 			return err
 		}
 		if d.calls == nil {
@@ -476,98 +426,4 @@ func (d *anthropicDecoder) result() Answer {
 	}
 	d.usage = chat.Usage{InputTokens: d.input + d.cached + d.stored, CachedTokens: d.cached, OutputTokens: d.output}
 	return d.answer()
-}
-
-// What both APIs have in common
-
-// concluded returns an answer as its finish allows. One that was cut proposes no
-// action: the last one may lack its end, and it would be run by nobody. Of one that
-// was refused from the first word on nothing is left.
-func concluded(a Answer) (Answer, error) {
-	if a.Finish == chat.FinishFiltered && a.Content == "" {
-		return Answer{}, &Error{Outcome: chat.OutcomeDefinite, Code: "content_refused", Detail: "The model refused to answer."}
-	}
-	if a.Finish == chat.FinishLength || a.Finish == chat.FinishFiltered {
-		a.ToolCalls = nil
-	}
-	return a, nil
-}
-
-// errNoJSON: an event whose data is not what its type promises.
-var errNoJSON = errors.New("an event cannot be read")
-
-// typeOf returns the field type of a JSON object, "" when it has none. What else is
-// in it is looked at only where the type is known.
-func typeOf(data []byte) (string, error) {
-	var v struct {
-		Type string `json:"type"`
-	}
-	err := decode(data, &v)
-	return v.Type, err
-}
-
-func decode(data []byte, into any) error {
-	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("%w: %w", errNoJSON, err)
-	}
-	return nil
-}
-
-// isObject reports whether the first thing in a body is a brace, as it is in JSON
-// and never in a stream of events. Media types do not tell: they are often wrong.
-func isObject(r *bufio.Reader) bool {
-	for {
-		b, err := r.Peek(1)
-		if err != nil {
-			return false // whoever reads on meets the error again
-		}
-		if !bytes.ContainsAny(b, " \t\r\n") {
-			return b[0] == '{'
-		}
-		r.Discard(1)
-	}
-}
-
-// readObject reads a body that is no stream. An answer grows in JSON.
-func readObject(r io.Reader) ([]byte, error) {
-	const most = 4 * maxAnswerBytes
-	text, err := io.ReadAll(io.LimitReader(r, most+1))
-	if err == nil && len(text) > most {
-		err = errEventTooLong
-	}
-	return text, err
-}
-
-// notAnAnswer classifies what a provider sent with status 200 instead of an answer.
-func notAnAnswer(data []byte, key string) *Error {
-	if p := parseProviderError(data); p != (providerError{}) && (p.Message != "" || p.Code != "") {
-		return frameError(p, false, key)
-	}
-	return &Error{Outcome: chat.OutcomeUnknown, Code: "provider_error", Detail: "The model's server sent something that is no answer."}
-}
-
-// listModels reads a list of models, which has the same form in both APIs.
-func listModels(ctx context.Context, t *Transport, url string, header http.Header, key string) ([]string, error) {
-	resp, err := t.ask(ctx, http.MethodGet, url, header, key)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	text, err := readObject(resp.Body)
-	if err != nil {
-		return nil, lost(ctx, err)
-	}
-	var list struct {
-		Data []struct {
-			ID string `json:"id"`
-		} `json:"data"`
-	}
-	if err := json.Unmarshal(text, &list); err != nil || list.Data == nil {
-		return nil, &Error{Outcome: chat.OutcomeUnknown, Code: "provider_error", Detail: "The model's server sent no list of models.", Err: err}
-	}
-	names := make([]string, 0, len(list.Data))
-	for _, m := range list.Data {
-		names = append(names, m.ID)
-	}
-	return names, nil
 }

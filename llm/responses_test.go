@@ -1,0 +1,769 @@
+package llm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"semel/chat"
+)
+
+func responsesClient(t *Transport, e Endpoint) Client { return NewResponses(t, e, false) }
+
+// backgroundClient does not wait between two looks at a run.
+func backgroundClient(t *Transport, e Endpoint) Client {
+	c := NewResponses(t, e, true).(*BackgroundResponses)
+	c.every = 0
+	return c
+}
+
+// numbered gives each event the number of its place.
+func numbered(events ...string) []string {
+	for i, e := range events {
+		events[i] = strings.TrimSuffix(e, "}") + `,"sequence_number":` + strconv.Itoa(i) + "}"
+	}
+	return events
+}
+
+const responseOutput = `[` +
+	`{"id":"rs_1","type":"reasoning","summary":[{"type":"summary_text","text":"Let me see. 茶"},{"type":"summary_text","text":"So."}]},` +
+	`{"id":"ws_1","type":"web_search_call","status":"completed","action":{"type":"search"},"content":"odd"},` +
+	`{"id":"msg_1","type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"Tea 茶 is","annotations":[]},{"type":"output_text","text":"\na 😀 leaf.","annotations":[]}]},` +
+	`{"id":"fc_1","type":"function_call","status":"completed","call_id":"call_1","name":"sign","arguments":"{\"contract\": \"ACME\"}"},` +
+	`{"id":"fc_2","type":"function_call","status":"completed","call_id":"call_2","name":"nothing","arguments":""}]`
+
+const responseUsage = `{"input_tokens":132,"input_tokens_details":{"cached_tokens":100},"output_tokens":89,"output_tokens_details":{"reasoning_tokens":5},"total_tokens":221}`
+
+// response is a response object of that status.
+func response(status, output, more string) string {
+	if output == "" {
+		output = "[]"
+	}
+	return `{"id":"resp_1","object":"response","status":"` + status + `","output":` + output + `,"model":"m","error":null,"incomplete_details":null,"usage":null` + more + `}`
+}
+
+var responseDone = response("completed", responseOutput, `,"usage":`+responseUsage)
+
+// responseRecorded has every kind of event, known and not.
+var responseRecorded = numbered(
+	`{"type":"response.created","response":`+response("queued", "", "")+`}`,
+	`{"type":"response.queued","response":`+response("queued", "", "")+`}`,
+	`{"type":"response.in_progress","response":`+response("in_progress", "", "")+`}`,
+	`{"type":"response.output_item.added","output_index":0,"item":{"id":"rs_1","type":"reasoning","summary":[]}}`,
+	`{"type":"response.reasoning_summary_part.added","item_id":"rs_1","output_index":0,"summary_index":0,"part":{"type":"summary_text","text":""}}`,
+	`{"type":"response.reasoning_summary_text.delta","item_id":"rs_1","output_index":0,"summary_index":0,"delta":"Let me see."}`,
+	`{"type":"response.reasoning_summary_text.delta","item_id":"rs_1","output_index":0,"summary_index":0,"delta":" \u8336"}`,
+	`{"type":"response.reasoning_summary_text.done","item_id":"rs_1","output_index":0,"summary_index":0,"text":"Let me see. 茶"}`,
+	`{"type":"response.reasoning_summary_part.added","item_id":"rs_1","output_index":0,"summary_index":1,"part":{"type":"summary_text","text":""}}`,
+	`{"type":"response.reasoning_text.delta","item_id":"rs_1","output_index":0,"content_index":0,"delta":"So."}`,
+	`{"type":"response.output_item.added","output_index":1,"item":{"id":"ws_1","type":"web_search_call","content":"odd"}}`,
+	`{"type":"response.output_item.added","output_index":2,"item":{"id":"msg_1","type":"message","role":"assistant","content":[]}}`,
+	`{"type":"response.content_part.added","item_id":"msg_1","output_index":2,"content_index":0,"part":{"type":"output_text","text":""}}`,
+	`{"type":"response.output_text.delta","item_id":"msg_1","output_index":2,"content_index":0,"delta":"Tea 茶","logprobs":[],"obfuscation":"x7"}`,
+	`{"type":"response.output_text.delta","item_id":"msg_1","output_index":2,"content_index":0,"delta":" is"}`,
+	`{"type":"response.output_text.delta","item_id":"msg_1","output_index":2,"content_index":1,"delta":"\na 😀 leaf."}`,
+	`{"type":"response.output_text.done","item_id":"msg_1","output_index":2,"content_index":0,"text":"Tea 茶 is"}`,
+	`{"type":"response.made_up_later","delta":{"text":1},"response":"x","item":7}`,
+	`{"type":"response.output_item.added","output_index":3,"item":{"id":"fc_1","type":"function_call","call_id":"call_1","name":"sign","arguments":""}}`,
+	`{"type":"response.function_call_arguments.delta","item_id":"fc_1","output_index":3,"delta":"{\"contract\": \"A"}`,
+	`{"type":"response.function_call_arguments.delta","item_id":"fc_1","output_index":3,"delta":"CME\"}"}`,
+	`{"type":"response.function_call_arguments.done","item_id":"fc_1","output_index":3,"arguments":"{\"contract\": \"ACME\"}"}`,
+	`{"type":"response.output_item.done","output_index":3,"item":{"id":"fc_1","type":"function_call","call_id":"call_1","name":"sign","arguments":"{\"contract\": \"ACME\"}"}}`,
+	`{"type":"response.output_item.done","output_index":4,"item":{"id":"fc_2","type":"function_call","call_id":"call_2","name":"nothing","arguments":""}}`,
+	`{"type":"response.completed","response":`+responseDone+`}`,
+)
+
+var responseWant = Answer{
+	Content: "Tea 茶 is\na 😀 leaf.", Reasoning: "Let me see. 茶\n\nSo.", Finish: chat.FinishTool, UpstreamID: "resp_1",
+	ToolCalls: []ToolCall{{"call_1", "sign", `{"contract": "ACME"}`}, {"call_2", "nothing", "{}"}},
+	Usage:     chat.Usage{InputTokens: 132, CachedTokens: 100, OutputTokens: 89},
+}
+
+// A runServer keeps one run.
+type runServer struct {
+	// What follows may be set before the calls that it concerns.
+	post   func(w http.ResponseWriter)               // nil: the whole stream
+	stream func(w http.ResponseWriter, n, after int) // nil: what comes after that event; n counts from 1
+	look   func(w http.ResponseWriter, n int)        // nil: the final state
+	cancel func(w http.ResponseWriter)               // nil: the final state
+
+	mu    sync.Mutex
+	log   []string // method and path of each request
+	looks int
+}
+
+func (s *runServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.log = append(s.log, r.Method+" "+strings.TrimPrefix(r.URL.RequestURI(), "/v1/responses"))
+	streams := len(s.streams())
+	stream := r.URL.Query().Get("stream") == "true"
+	if r.Method == http.MethodGet && !stream {
+		s.looks++
+	}
+	looks := s.looks
+	s.mu.Unlock()
+	switch {
+	case r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/cancel"):
+		if s.cancel != nil {
+			s.cancel(w)
+			return
+		}
+		reply(w, "application/json", responseDone, false)
+	case r.Method == http.MethodPost:
+		if s.post != nil {
+			s.post(w)
+			return
+		}
+		reply(w, "text/event-stream", sse(responseRecorded...), false)
+	case stream:
+		after := -1
+		if v := r.URL.Query().Get("starting_after"); v != "" {
+			after, _ = strconv.Atoi(v)
+		}
+		if s.stream != nil {
+			s.stream(w, streams, after)
+			return
+		}
+		reply(w, "text/event-stream", sse(responseRecorded[after+1:]...), false)
+	case s.look != nil:
+		s.look(w, looks)
+	default:
+		reply(w, "application/json", responseDone, false)
+	}
+}
+
+// streams returns which requests were for a stream of the run; s.mu is held.
+func (s *runServer) streams() []string {
+	return slices.DeleteFunc(slices.Clone(s.log), func(l string) bool { return !strings.Contains(l, "stream=true") })
+}
+
+func (s *runServer) requests() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.log)
+}
+
+func (s *runServer) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log, s.looks = nil, 0
+}
+
+func refuseWith(w http.ResponseWriter, status int) {
+	w.WriteHeader(status)
+	io.WriteString(w, `{"error":{"message":"no","type":"invalid_request_error"}}`)
+}
+
+// A background is a client of a runServer.
+type background struct {
+	*runServer
+	client    *BackgroundResponses
+	transport *Transport
+	started   []string
+}
+
+func newBackground(t testing.TB, s *runServer) *background {
+	e, transport := serve(t, s.ServeHTTP)
+	return &background{runServer: s, client: backgroundClient(transport, e).(*BackgroundResponses), transport: transport}
+}
+
+// ask makes a call, and checks that the run is named once and before any piece.
+func (b *background) ask(t testing.TB) heardAnswer {
+	t.Helper()
+	b.started = nil
+	b.forget()
+	c := user("What is tea?")
+	c.Started = func(id string) { b.started = append(b.started, id) }
+	posts := b.transport.Calls()
+	h := hear(t, func(emit func(Piece)) (Answer, error) {
+		return b.client.Stream(t.Context(), c, func(p Piece) {
+			if len(b.started) != 1 {
+				t.Errorf("a piece came when %d names were told", len(b.started))
+			}
+			emit(p)
+		})
+	})
+	if len(b.started) > 1 || len(b.started) == 1 && b.started[0] != "resp_1" {
+		t.Errorf("started was told %q", b.started)
+	}
+	if n := b.transport.Calls() - posts; n != 1 {
+		t.Errorf("%d prompts were sent for one call", n)
+	}
+	return h
+}
+
+func (b *background) reattach(t testing.TB) heardAnswer {
+	t.Helper()
+	b.forget()
+	c := user("What is tea?")
+	c.Started = func(string) { t.Error("a run was named that is known") }
+	posts := b.transport.Calls()
+	h := hear(t, func(emit func(Piece)) (Answer, error) {
+		return b.client.Reattach(t.Context(), c, "resp_1", emit)
+	})
+	if b.transport.Calls() != posts {
+		t.Error("a prompt was sent")
+	}
+	return h
+}
+
+func (h heardAnswer) want(t testing.TB, name string, want Answer) {
+	t.Helper()
+	if h.err != nil || !reflect.DeepEqual(h.Answer, want) {
+		t.Errorf("%s: got %+v, %v\nwant %+v", name, h.Answer, h.err, want)
+	}
+}
+
+func askResponses(t testing.TB, mediaType, text string, cut bool) heardAnswer {
+	t.Helper()
+	e, transport := serve(t, func(w http.ResponseWriter, r *http.Request) { reply(w, mediaType, text, cut) })
+	return hear(t, func(emit func(Piece)) (Answer, error) {
+		c := user("What is tea?")
+		c.Started = func(string) { t.Error("a run was named that cannot be followed") }
+		return NewResponses(transport, e, false).Stream(t.Context(), c, emit)
+	})
+}
+
+func TestOnlyBackgroundModeClaimsThatRunsCanBeFollowed(t *testing.T) {
+	if _, ok := NewResponses(NewTransport(), Endpoint{}, false).(Reattacher); ok {
+		t.Error("a client without background mode is a Reattacher")
+	}
+	if _, ok := NewResponses(NewTransport(), Endpoint{}, true).(Reattacher); !ok {
+		t.Error("a client in background mode is no Reattacher")
+	}
+}
+
+func TestResponsesReadsEveryKindOfEvent(t *testing.T) {
+	askResponses(t, "text/event-stream; charset=utf-8", sse(responseRecorded...), false).want(t, "streamed", responseWant)
+	newBackground(t, &runServer{}).ask(t).want(t, "in background", responseWant)
+	r := newResponseRun("", user("x"), func(Piece) {})
+	done, err := r.read(iotest.OneByteReader(strings.NewReader(sse(responseRecorded...))))
+	if got, _ := r.concluded(err); !done || !reflect.DeepEqual(got, responseWant) {
+		t.Errorf("byte by byte: got %+v, %v, %v", got, done, err)
+	}
+}
+
+func TestResponsesNeedsItsFinalEvent(t *testing.T) {
+	text := sse(responseRecorded...)
+	end := strings.Index(text, "event: response.completed")
+	for _, n := range []int{0, 1, 100, end / 2, end, len(text) - 2, len(text) - 1} {
+		h := askResponses(t, "text/event-stream", text[:n], true)
+		if !is(h.err, chat.OutcomeUnknown, false, "line_lost") || !strings.HasPrefix(responseWant.Content, h.text) {
+			t.Errorf("cut at %d: got %+v, %v", n, h.Answer, h.err)
+		}
+	}
+}
+
+// In background mode the answer is whole, wherever the line of the prompt dies once
+// the run has its name, and however it is asked for then.
+func TestARunIsFollowedWhereverItsLineDies(t *testing.T) {
+	text := sse(responseRecorded...)
+	named := strings.Index(text, "\n\n") + 2
+	at := 0 // one call at a time
+	event := func(i int) string { return sse(responseRecorded[i]) }
+	for name, s := range map[string]*runServer{
+		"streamed": {},
+		"streamed from the first event again": {stream: func(w http.ResponseWriter, n, after int) {
+			reply(w, "text/event-stream", text, false)
+		}},
+		"one event a line": {stream: func(w http.ResponseWriter, n, after int) {
+			reply(w, "text/event-stream", event(after + 1)[:len(event(after+1))-1], false)
+		}},
+		"cut in each event": {stream: func(w http.ResponseWriter, n, after int) {
+			next := event(after + 1)
+			if after+2 < len(responseRecorded) {
+				next += event(after + 2)[:20]
+			}
+			reply(w, "text/event-stream", next, true)
+		}},
+		"only looked at": {stream: func(w http.ResponseWriter, n, after int) { refuseWith(w, http.StatusBadRequest) }},
+		"looked at, at last": {
+			stream: func(w http.ResponseWriter, n, after int) { refuseWith(w, http.StatusNotFound) },
+			look: func(w http.ResponseWriter, n int) {
+				switch n {
+				case 1:
+					reply(w, "application/json", response("in_progress", "", ""), false)
+				case 2:
+					refuseWith(w, http.StatusServiceUnavailable)
+				case 3:
+					reply(w, "application/json", responseDone[:500], true)
+				default:
+					reply(w, "application/json", responseDone, false)
+				}
+			}},
+		"looked at where the stream has a gap": {stream: func(w http.ResponseWriter, n, after int) {
+			reply(w, "text/event-stream", sse(responseRecorded[min(after+2, len(responseRecorded)-1):]...), false)
+		}},
+		"looked at where the stream is not numbered": {stream: func(w http.ResponseWriter, n, after int) {
+			reply(w, "text/event-stream", sse(`{"type":"response.output_text.delta","delta":"Tea"}`), false)
+		}},
+		"looked at where the stream says nothing": {stream: func(w http.ResponseWriter, n, after int) {
+			reply(w, "text/event-stream", "", false)
+		}},
+		"looked at where the stream is a page": {stream: func(w http.ResponseWriter, n, after int) {
+			reply(w, "text/html", "<html>Sign in</html>", false)
+		}},
+		"told at once where a stream was wanted": {stream: func(w http.ResponseWriter, n, after int) {
+			reply(w, "application/json", responseDone, false)
+		}},
+	} {
+		s.post = func(w http.ResponseWriter) { reply(w, "text/event-stream", text[:at], true) }
+		b := newBackground(t, s)
+		step := 61
+		if name == "streamed" || name == "only looked at" {
+			step = 1
+		}
+		for at = 0; at < len(text); at += step {
+			h := b.ask(t)
+			if at < named {
+				if !is(h.err, chat.OutcomeUnknown, false, "line_lost") || len(b.started) != 0 {
+					t.Fatalf("%s: cut at %d, before the name: got %v", name, at, h.err)
+				}
+				continue
+			}
+			if h.want(t, fmt.Sprintf("%s: cut at %d", name, at), responseWant); t.Failed() {
+				t.Fatalf("after %q", b.requests())
+			}
+		}
+	}
+}
+
+func TestARunGoesOnBehindTheLastEvent(t *testing.T) {
+	first := sse(responseRecorded[:15]...)
+	b := newBackground(t, &runServer{post: func(w http.ResponseWriter) { reply(w, "text/event-stream", first, true) }})
+	b.ask(t).want(t, "followed", responseWant)
+	if got, want := b.requests(), []string{"POST ", "GET /resp_1?stream=true&starting_after=14"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestARunIsReattachedFromItsFirstByte(t *testing.T) {
+	whole := sse(responseRecorded...)
+	refused := func(w http.ResponseWriter, n, after int) { refuseWith(w, http.StatusBadRequest) }
+	for name, tt := range map[string]struct {
+		server *runServer
+		want   []string
+	}{
+		"by stream": {&runServer{}, []string{"GET /resp_1?stream=true"}},
+		"by a stream that is cut": {&runServer{stream: func(w http.ResponseWriter, n, after int) {
+			if n == 1 {
+				reply(w, "text/event-stream", whole[:len(whole)/2], true)
+			}
+			reply(w, "text/event-stream", sse(responseRecorded[after+1:]...), false)
+		}}, nil},
+		"by a stream that begins to count at one": {&runServer{stream: func(w http.ResponseWriter, n, after int) {
+			reply(w, "text/event-stream", sse(responseRecorded[0][:len(responseRecorded[0])-2]+"1}", responseRecorded[2])+
+				sse(responseRecorded[3:]...), false)
+		}}, []string{"GET /resp_1?stream=true"}},
+		"by looking": {&runServer{stream: refused}, []string{"GET /resp_1?stream=true", "GET /resp_1"}},
+	} {
+		b := newBackground(t, tt.server)
+		b.reattach(t).want(t, name, responseWant)
+		if got := b.requests(); tt.want != nil && !slices.Equal(got, tt.want) {
+			t.Errorf("%s: asked for %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+func TestWhatBecameOfARun(t *testing.T) {
+	failed := func(code string) string {
+		return strings.Replace(response("failed", "", ""), `"error":null`, `"error":{"code":"`+code+`","message":"It broke."}`, 1)
+	}
+	incomplete := func(reason string) string {
+		return strings.Replace(response("incomplete", responseOutput, `,"usage":`+responseUsage), `"incomplete_details":null`, `"incomplete_details":{"reason":"`+reason+`"}`, 1)
+	}
+	cut := responseWant
+	cut.ToolCalls, cut.Finish = nil, chat.FinishLength
+	filtered := cut
+	filtered.Finish = chat.FinishFiltered
+	refusal := Answer{Content: "I cannot.", Finish: chat.FinishFiltered, UpstreamID: "resp_1", Usage: responseWant.Usage}
+	for _, tt := range []struct {
+		name, final string
+		want        Answer
+		outcome     chat.Outcome
+		transient   bool
+		code        string
+	}{
+		{name: "completed", final: responseDone, want: responseWant},
+		{name: "cut by length", final: incomplete("max_output_tokens"), want: cut},
+		{name: "cut for a reason of later", final: incomplete("made_up_later"), want: cut},
+		{name: "filtered", final: incomplete("content_filter"), want: filtered},
+		{name: "refused in words", final: response("completed", `[{"type":"message","content":[{"type":"refusal","refusal":"I cannot."}]}]`, `,"usage":`+responseUsage), want: refusal},
+		{name: "filtered at once", final: strings.Replace(response("incomplete", "", ""), `"incomplete_details":null`, `"incomplete_details":{"reason":"content_filter"}`, 1),
+			outcome: chat.OutcomeDefinite, code: "content_refused"},
+		{name: "failed", final: failed("server_error"), outcome: chat.OutcomeUnknown, code: "provider_error"},
+		{name: "too busy", final: failed("rate_limit_exceeded"), outcome: chat.OutcomeDefinite, transient: true, code: "provider_busy"},
+		{name: "a bad prompt", final: failed("invalid_prompt"), outcome: chat.OutcomeDefinite, code: "provider_refused"},
+		{name: "cancelled", final: response("cancelled", "", ""), outcome: chat.OutcomeDefinite, code: "run_cancelled"},
+	} {
+		var v struct{ Status string }
+		json.Unmarshal([]byte(tt.final), &v)
+		looked := newBackground(t, &runServer{
+			stream: func(w http.ResponseWriter, n, after int) { refuseWith(w, http.StatusBadRequest) },
+			look:   func(w http.ResponseWriter, n int) { reply(w, "application/json", tt.final, false) },
+		})
+		end := strings.Replace(`{"type":"response.`+v.Status+`","sequence_number":1,"response":`+tt.final+`}`, "queued", "", 1)
+		for how, h := range map[string]heardAnswer{
+			"looked at":   looked.reattach(t),
+			"streamed":    askResponses(t, "text/event-stream", sse(responseRecorded[0], end), false),
+			"told as one": askResponses(t, "application/json", tt.final, false),
+			"streamed later": newBackground(t, &runServer{stream: func(w http.ResponseWriter, n, after int) {
+				reply(w, "text/event-stream", sse(responseRecorded[0], end), false)
+			}}).reattach(t),
+		} {
+			want := tt.want
+			if strings.HasPrefix(how, "streamed") {
+				want.Reasoning = "" // it comes in events, if at all
+			}
+			if tt.code == "" {
+				h.want(t, tt.name+", "+how, want)
+			} else if !is(h.err, tt.outcome, tt.transient, tt.code) {
+				t.Errorf("%s, %s: got %+v, %v", tt.name, how, h.Answer, h.err)
+			}
+		}
+	}
+}
+
+func TestAFailureAfterTextIsDefinite(t *testing.T) {
+	failed := strings.Replace(response("failed", "", ""), `"error":null`, `"error":{"code":"rate_limit_exceeded","message":"Slow down."}`, 1)
+	begun := sse(responseRecorded[:14]...)
+	for name, last := range map[string]string{
+		"the run failed":         `{"type":"response.failed","sequence_number":14,"response":` + failed + `}`,
+		"an error event":         `{"type":"error","sequence_number":14,"code":"rate_limit_exceeded","message":"Slow down.","param":null}`,
+		"an error inside of one": `{"type":"error","sequence_number":14,"error":{"type":"server_error","code":"rate_limit_exceeded","message":"Slow down."}}`,
+	} {
+		if h := askResponses(t, "text/event-stream", begun+sse(last), false); !is(h.err, chat.OutcomeDefinite, false, "provider_error") || h.text != "Tea 茶" {
+			t.Errorf("%s after text: got %q, %v", name, h.text, h.err)
+		}
+		if h := askResponses(t, "text/event-stream", sse(responseRecorded[0], last), false); !is(h.err, chat.OutcomeDefinite, true, "provider_busy") {
+			t.Errorf("%s before text: got %v", name, h.err)
+		}
+	}
+}
+
+// An error event may concern the line only: what became of the run, the run says.
+func TestAnErrorEventOfARunIsLookedInto(t *testing.T) {
+	broken := sse(responseRecorded[:14]...) + sse(`{"type":"error","sequence_number":14,"code":"server_error","message":"Sorry.","param":null}`)
+	refused := func(w http.ResponseWriter, n, after int) { refuseWith(w, http.StatusBadRequest) }
+	post := func(w http.ResponseWriter) { reply(w, "text/event-stream", broken, false) }
+	newBackground(t, &runServer{post: post}).ask(t).want(t, "the run goes on", responseWant)
+	newBackground(t, &runServer{post: post, stream: refused}).ask(t).want(t, "the run was completed", responseWant)
+	h := newBackground(t, &runServer{post: post, stream: refused, look: func(w http.ResponseWriter, n int) { refuseWith(w, http.StatusNotFound) }}).ask(t)
+	if !is(h.err, chat.OutcomeDefinite, false, "provider_error") || h.text != "Tea 茶" {
+		t.Errorf("the run was never kept: got %q, %v", h.text, h.err)
+	}
+}
+
+func TestARunThatCannotBeAskedForIsUnknown(t *testing.T) {
+	for status, code := range map[int]string{404: "run_forgotten", 403: "run_unavailable", 410: "run_unavailable"} {
+		b := newBackground(t, &runServer{
+			post:   func(w http.ResponseWriter) { reply(w, "text/event-stream", sse(responseRecorded[:14]...), true) },
+			stream: func(w http.ResponseWriter, n, after int) { refuseWith(w, status) },
+			look:   func(w http.ResponseWriter, n int) { refuseWith(w, status) },
+		})
+		for how, h := range map[string]heardAnswer{"followed": b.ask(t), "reattached": b.reattach(t)} {
+			if !is(h.err, chat.OutcomeUnknown, false, code) {
+				t.Errorf("%s, status %d: got %v", how, status, h.err)
+			}
+		}
+	}
+	e, transport := serve(t, nil)
+	e.URL = "http://127.0.0.1:1/v1"
+	h := hear(t, func(emit func(Piece)) (Answer, error) {
+		return backgroundClient(transport, e).(Reattacher).Reattach(t.Context(), user("x"), "resp_1", emit)
+	})
+	if !is(h.err, chat.OutcomeUnknown, false, "line_lost") {
+		t.Errorf("nobody there: got %v, want unknown, because the run has begun", h.err)
+	}
+}
+
+func TestARunThatDiffersFromWhatItSaidIsUnknown(t *testing.T) {
+	other := strings.Replace(responseDone, "Tea", "Milk", 1)
+	begun := func(w http.ResponseWriter) { reply(w, "text/event-stream", sse(responseRecorded[:14]...), true) }
+	for name, s := range map[string]*runServer{
+		"looked at": {post: begun,
+			stream: func(w http.ResponseWriter, n, after int) { refuseWith(w, http.StatusBadRequest) },
+			look:   func(w http.ResponseWriter, n int) { reply(w, "application/json", other, false) }},
+		"looked at, without text": {post: begun,
+			stream: func(w http.ResponseWriter, n, after int) { refuseWith(w, http.StatusBadRequest) },
+			look:   func(w http.ResponseWriter, n int) { reply(w, "application/json", response("completed", "", ""), false) }},
+		"streamed": {post: begun, stream: func(w http.ResponseWriter, n, after int) {
+			reply(w, "text/event-stream", sse(`{"type":"response.completed","sequence_number":14,"response":`+other+`}`), false)
+		}},
+	} {
+		if h := newBackground(t, s).ask(t); !is(h.err, chat.OutcomeUnknown, false, "run_differs") || h.text != "Tea 茶" {
+			t.Errorf("%s: got %q, %+v, %v", name, h.text, h.Answer, h.err)
+		}
+	}
+}
+
+func TestTheFinalStateNeedNotRepeatTheText(t *testing.T) {
+	end := `{"type":"response.completed","sequence_number":24,"response":` + response("completed", "", "") + `}`
+	events := append(slices.Clone(responseRecorded[:24]), end)
+	want := responseWant
+	want.Usage = Estimate(user("What is tea?"), want.Content, want.Reasoning)
+	for _, c := range want.ToolCalls {
+		want.Usage.OutputTokens += chat.EstimateTokens(c.Name) + chat.EstimateTokens(c.Arguments)
+	}
+	askResponses(t, "text/event-stream", sse(events...), false).want(t, "streamed", want)
+	newBackground(t, &runServer{
+		post: func(w http.ResponseWriter) { reply(w, "text/event-stream", sse(events[:15]...), true) },
+		stream: func(w http.ResponseWriter, n, after int) {
+			reply(w, "text/event-stream", sse(events[after+1:]...), false)
+		},
+	}).ask(t).want(t, "resumed", want)
+	// Arguments that came in pieces only.
+	askResponses(t, "text/event-stream", sse(append(slices.Clone(responseRecorded[:21]), responseRecorded[23], end)...), false).want(t, "in pieces", want)
+}
+
+func TestResponsesAnswersThatAreNoStream(t *testing.T) {
+	for text, code := range map[string]string{
+		"":                                 "line_lost",
+		"<html>Sign in</html>":             "provider_error",
+		"{}":                               "provider_error",
+		responseDone[:len(responseDone)-1]: "provider_error",
+		response("in_progress", "", ""):    "provider_error",
+		response("", "", ""):               "provider_error",
+		"data: [DONE]\n\n":                 "line_lost",
+	} {
+		if h := askResponses(t, "application/json", text, false); !is(h.err, chat.OutcomeUnknown, false, code) {
+			t.Errorf("%.40q: got %+v, %v", text, h.Answer, h.err)
+		}
+	}
+	newBackground(t, &runServer{
+		post: func(w http.ResponseWriter) { reply(w, "application/json", response("queued", "", ""), false) },
+	}).ask(t).want(t, "queued, then streamed", responseWant)
+}
+
+func TestACancelledRunIsAskedForOnce(t *testing.T) {
+	b := newBackground(t, &runServer{})
+	for range 2 {
+		if err := b.client.Cancel(t.Context(), "resp_1"); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := b.client.Cancel(t.Context(), "a/../b?c"); err != nil {
+		t.Error(err)
+	}
+	if got, want := b.requests(), []string{"POST /resp_1/cancel", "POST /resp_1/cancel", "POST /a%2F..%2Fb%3Fc/cancel"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	b.cancel = func(w http.ResponseWriter) { refuseWith(w, http.StatusNotFound) }
+	if err := b.client.Cancel(t.Context(), "resp_1"); !is(err, chat.OutcomeDefinite, false, "provider_refused") {
+		t.Errorf("got %v", err)
+	}
+	if n := b.transport.Calls(); n != 0 {
+		t.Errorf("to cancel counted as %d prompts", n)
+	}
+}
+
+func TestTheEndOfTheContextCancelsNoRun(t *testing.T) {
+	stuck := func(w http.ResponseWriter, events ...string) {
+		reply(w, "text/event-stream", sse(events...), false)
+		http.NewResponseController(w).Flush()
+	}
+	hang := make(chan struct{})
+	defer close(hang)
+	for name, s := range map[string]*runServer{
+		"on the line of the prompt": {post: func(w http.ResponseWriter) { stuck(w, responseRecorded[:14]...); <-hang }},
+		"on a later line": {
+			post:   func(w http.ResponseWriter) { reply(w, "text/event-stream", sse(responseRecorded[:12]...), true) },
+			stream: func(w http.ResponseWriter, n, after int) { stuck(w, responseRecorded[12:14]...); <-hang },
+		},
+	} {
+		e, transport := serve(t, s.ServeHTTP)
+		ctx, cancel := context.WithCancel(t.Context())
+		h := hear(t, func(emit func(Piece)) (Answer, error) {
+			return backgroundClient(transport, e).Stream(ctx, user("Hi"), func(p Piece) {
+				if emit(p); p.Text != "" {
+					cancel()
+				}
+			})
+		})
+		cancel()
+		if !errors.Is(h.err, context.Canceled) || !is(h.err, chat.OutcomeUnknown, false, "line_lost") {
+			t.Errorf("%s: got %v", name, h.err)
+		}
+		for _, l := range s.requests() {
+			if strings.Contains(l, "cancel") {
+				t.Errorf("%s: the client asked %q", name, l)
+			}
+		}
+	}
+}
+
+// pretend makes a transport that is answered without a network, so that time can
+// be pretended, too.
+func pretend(answer func(r *http.Request) (*http.Response, error)) *Transport {
+	return &Transport{client: &http.Client{Transport: roundTrip(answer)}}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func answered(status int, body string) (*http.Response, error) {
+	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}, nil
+}
+
+func TestARunIsLookedAtInEvenPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start, looks := time.Now(), 0
+		transport := pretend(func(r *http.Request) (*http.Response, error) {
+			if r.URL.RawQuery != "" {
+				return answered(400, "")
+			}
+			if looks++; looks <= 100 {
+				return answered(200, response("in_progress", "", ""))
+			}
+			return answered(200, responseDone)
+		})
+		a, err := NewResponses(transport, Endpoint{}, true).(Reattacher).Reattach(t.Context(), user("Hi"), "resp_1", func(Piece) {})
+		if err != nil || a.Content != responseWant.Content || time.Since(start) != 100*time.Second {
+			t.Errorf("got %+v, %v after %v", a, err, time.Since(start))
+		}
+	})
+}
+
+func TestARunIsGivenUpWhenItIsAskedForInVain(t *testing.T) {
+	for name, tt := range map[string]struct {
+		after string // Retry-After
+		fails int    // before the first success
+		took  time.Duration
+		lost  bool
+	}{
+		"always":           {"", 1000, 31 * time.Second, true},
+		"five times":       {"", 5, 31 * time.Second, false},
+		"with a wish":      {"7", 5, (7 + 7 + 7 + 8 + 16) * time.Second, false},
+		"with a long wish": {"3600", 1, time.Minute, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start, looks := time.Now(), 0
+			transport := pretend(func(r *http.Request) (*http.Response, error) {
+				if r.URL.RawQuery != "" {
+					return answered(500, "")
+				}
+				if looks++; looks > tt.fails {
+					return answered(200, responseDone)
+				}
+				resp, err := answered(503, "")
+				resp.Header.Set("Retry-After", tt.after)
+				return resp, err
+			})
+			a, err := NewResponses(transport, Endpoint{}, true).(Reattacher).Reattach(t.Context(), user("Hi"), "resp_1", func(Piece) {})
+			if took := time.Since(start); took != tt.took || tt.lost != (err != nil) || tt.lost && !is(err, chat.OutcomeUnknown, false, "line_lost") {
+				t.Errorf("%s: got %q, %v after %v, want %v", name, a.Content, err, took, tt.took)
+			}
+		})
+	}
+}
+
+func TestAPauseEndsWithTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := pretend(func(r *http.Request) (*http.Response, error) { return answered(200, response("queued", "", "")) })
+		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := NewResponses(transport, Endpoint{}, true).(Reattacher).Reattach(ctx, user("Hi"), "resp_1", func(Piece) {})
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 2500*time.Millisecond {
+			t.Errorf("got %v after %v", err, time.Since(start))
+		}
+	})
+}
+
+func TestResponsesRequest(t *testing.T) {
+	number := func(f float64) *float64 { return &f }
+	seed, most := int64(7), int64(100)
+	answer := sse(responseRecorded...)
+	plain := `{"model":"demo","input":[{"role":"user","content":"Hi"}],"stream":true,"store":false}`
+	for _, tt := range []struct {
+		name   string
+		client func(*Transport, Endpoint) Client
+		call   Call
+		want   string
+	}{
+		{"plain", responsesClient, user("Hi"), plain},
+		{"in background", backgroundClient, user("Hi"), strings.Replace(plain, `"store":false`, `"store":true,"background":true`, 1)},
+		{"all there is", responsesClient, Call{Model: "m", Turns: []Turn{{"system", "Be brief."}, {"user", "A"}, {"assistant", "B"}, {"system", "Be kind."}, {"user", "C"}},
+			Params: Params{Temperature: number(0), TopP: number(0.5), MaxTokens: &most, Seed: &seed},
+			Tools:  []Tool{{"sign", "Signs.", `{"type":"object"}`}}},
+			`{"model":"m","instructions":"Be brief.\n\nBe kind.","input":[{"role":"user","content":"A"},{"role":"assistant","content":"B"},{"role":"user","content":"C"}],"stream":true,"store":false,` +
+				`"max_output_tokens":100,"temperature":0,"top_p":0.5,"tools":[{"type":"function","name":"sign","description":"Signs.","parameters":{"type":"object"},"strict":false}]}`},
+		{"go on", responsesClient, Call{Model: "m", Continue: true, Turns: []Turn{{"user", "A"}, {"assistant", "B "}}},
+			`{"model":"m","input":[{"role":"user","content":"A"},{"role":"assistant","content":"B "},{"role":"user","content":"` + askToContinue + `"}],"stream":true,"store":false}`},
+		{"not streamed", func(tr *Transport, e Endpoint) Client {
+			e.Quirks.NoStream = true
+			return responsesClient(tr, e)
+		}, user("Hi"), strings.Replace(plain, `"stream":true`, `"stream":false`, 1)},
+	} {
+		body, header, h := sent(t, tt.client, tt.call, answer)
+		if h.err != nil || body != "POST /v1/responses "+tt.want {
+			t.Errorf("%s: %v\ngot  %s\nwant %s", tt.name, h.err, body, tt.want)
+		}
+		if header.Get("Authorization") != "Bearer sk-secret" || len(header["Idempotency-Key"]) > 0 {
+			t.Errorf("%s: got the header %v", tt.name, header)
+		}
+	}
+}
+
+func TestResponsesModels(t *testing.T) {
+	e, transport := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RequestURI() != "/v1/models" || r.Header.Get("Authorization") == "" {
+			t.Errorf("got %s %v", r.URL, r.Header)
+		}
+		reply(w, "application/json", `{"object":"list","data":[{"id":"b"},{"id":""},{"id":"a"}]}`, false)
+	})
+	for _, background := range []bool{false, true} {
+		names, err := NewResponses(transport, e, background).(Lister).Models(t.Context())
+		if err != nil || !slices.Equal(names, []string{"b", "a"}) {
+			t.Errorf("got %v, %v", names, err)
+		}
+	}
+}
+
+func FuzzResponses(f *testing.F) {
+	f.Add(sse(responseRecorded...), "", "")
+	f.Add(sse(responseRecorded[:15]...), sse(responseRecorded[12:]...), "")
+	f.Add(sse(responseRecorded[:9]...), "", responseDone)
+	f.Add(responseDone, "", "")
+	f.Add(response("queued", "", ""), "data: {}\n\n", response("failed", "", ""))
+	f.Add(sse(`{"type":"response.output_item.done","output_index":-5,"item":{"type":"function_call"}}`), "\r\r", "{")
+	f.Add(sse(`{"type":"error","code":1}`), "", "")
+	f.Fuzz(func(t *testing.T, post, stream, look string) {
+		asked, names := 0, 0
+		transport := pretend(func(r *http.Request) (*http.Response, error) {
+			switch asked++; {
+			case r.Method == http.MethodPost:
+				return answered(200, post)
+			case asked > 20: // else one that never ends would be followed for ever
+				return answered(404, "")
+			case r.URL.RawQuery != "":
+				return answered(200, stream)
+			}
+			return answered(200, look)
+		})
+		c := user("Hi")
+		c.Started = func(string) { names++ }
+		hear(t, func(emit func(Piece)) (Answer, error) {
+			return backgroundClient(transport, Endpoint{}).Stream(t.Context(), c, emit)
+		})
+		if names > 1 || transport.Calls() != 1 {
+			t.Errorf("%d names, %d prompts", names, transport.Calls())
+		}
+		hear(t, func(emit func(Piece)) (Answer, error) {
+			return responsesClient(transport, Endpoint{}).Stream(t.Context(), user("Hi"), emit)
+		})
+	})
+}

@@ -1,0 +1,161 @@
+package llm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"semel/chat"
+)
+
+// This file is what the clients of Anthropic and of OpenAI Responses share.
+
+// A roleContent is a turn as both APIs write it.
+type roleContent struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// splitTurns parts the system turns from the others and makes one of those that
+// follow each other in the same role. Answers in a row are one answer, continued;
+// questions in a row were not answered. Blank turns, which APIs refuse, are left
+// out.
+func splitTurns(turns []Turn) (system string, messages []roleContent) {
+	messages = []roleContent{}
+	for _, t := range turns {
+		last := len(messages) - 1
+		switch {
+		case strings.TrimSpace(t.Content) == "":
+			// As part of an answer it still is what the next part was joined to.
+			if t.Role == "assistant" && last >= 0 && messages[last].Role == "assistant" {
+				messages[last].Content += t.Content
+			}
+		case t.Role == "system":
+			if system != "" {
+				system += "\n\n"
+			}
+			system += t.Content
+		case last >= 0 && messages[last].Role == t.Role && t.Role == "assistant":
+			messages[last].Content += t.Content
+		case last >= 0 && messages[last].Role == t.Role:
+			messages[last].Content += "\n\n" + t.Content
+		default:
+			messages = append(messages, roleContent{t.Role, t.Content})
+		}
+	}
+	return system, messages
+}
+
+// schemaOf returns the schema of a tool's arguments; an object with anything in it
+// where none is declared.
+func schemaOf(t Tool) json.RawMessage {
+	if strings.TrimSpace(t.Parameters) == "" {
+		return json.RawMessage(`{"type":"object","properties":{}}`)
+	}
+	return json.RawMessage(t.Parameters)
+}
+
+// classified returns err if it is an *Error, else that of a line whose end was not
+// seen.
+func classified(ctx context.Context, err error) *Error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	return lost(ctx, err)
+}
+
+// unsendable is a call that has no form on the wire: a schema that is no JSON.
+func unsendable(err error) *Error {
+	return &Error{Outcome: chat.OutcomeDefinite, Code: "provider_refused", Detail: "The call cannot be written in the provider's format.", Err: err}
+}
+
+func under(e Endpoint, path string) string { return strings.TrimRight(e.URL, "/") + path }
+
+// argued is a tool call whose arguments come in pieces.
+type argued struct {
+	at   int // in collector.tools
+	args strings.Builder
+}
+
+// concluded returns an answer as its finish allows. One that was cut proposes no
+// action: the last one may lack its end, and it would be run by nobody. Of one that
+// was refused from the first word on nothing is left.
+func concluded(a Answer) (Answer, error) {
+	if a.Finish == chat.FinishFiltered && a.Content == "" {
+		return Answer{}, &Error{Outcome: chat.OutcomeDefinite, Code: "content_refused", Detail: "The model refused to answer."}
+	}
+	if a.Finish == chat.FinishLength || a.Finish == chat.FinishFiltered {
+		a.ToolCalls = nil
+	}
+	return a, nil
+}
+
+// errNoJSON: an event whose data is not what its type promises.
+var errNoJSON = errors.New("an event cannot be read")
+
+// typeOf returns the field type of a JSON object, "" when it has none. What else is
+// in it is looked at only where the type is known.
+func typeOf(data []byte) (string, error) {
+	var v struct {
+		Type string `json:"type"`
+	}
+	err := decode(data, &v)
+	return v.Type, err
+}
+
+func decode(data []byte, into any) error {
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("%w: %w", errNoJSON, err)
+	}
+	return nil
+}
+
+// readObject reads a body that is no stream. An answer grows in JSON.
+func readObject(r io.Reader) ([]byte, error) {
+	const most = 4 * maxAnswerBytes
+	text, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err == nil && len(text) > most {
+		err = tooLong()
+	}
+	return text, err
+}
+
+// notAnAnswer classifies what a provider sent with status 200 instead of an answer.
+func notAnAnswer(data []byte, key string) *Error {
+	if p := parseProviderError(data); p != (providerError{}) && (p.Message != "" || p.Code != "") {
+		return frameError(p, false, key)
+	}
+	return noAnswer(errors.New("a document without an answer"))
+}
+
+// listModels reads a list of models. Both APIs have the same.
+func listModels(ctx context.Context, t *Transport, url string, header http.Header, key string) ([]string, error) {
+	resp, err := t.ask(ctx, http.MethodGet, url, header, key)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	var list struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	text, err := readObject(resp.Body)
+	switch {
+	case err != nil:
+		return nil, classified(ctx, err)
+	case json.Unmarshal(text, &list) != nil || list.Data == nil:
+		return nil, noAnswer(errors.New("no list of models"))
+	}
+	names := make([]string, 0, len(list.Data))
+	for _, m := range list.Data {
+		if m.ID != "" {
+			names = append(names, m.ID)
+		}
+	}
+	return names, nil
+}
