@@ -20,10 +20,6 @@ const (
 	// read on for its count of tokens.
 	usageWait = 2 * time.Second
 
-	// toolCallBytes is what a tool call counts beside its words, so that there is a
-	// bound on how many there are.
-	toolCallBytes = 256
-
 	askToContinue = "Continue your last answer exactly where it stopped. Repeat nothing of it, and add no remark."
 )
 
@@ -46,20 +42,17 @@ var (
 )
 
 // NewOpenAI returns a client of the provider at e.
-func NewOpenAI(t *Transport, e Endpoint) *OpenAI {
-	e.URL = strings.TrimRight(e.URL, "/")
-	return &OpenAI{t: t, e: e}
-}
+func NewOpenAI(t *Transport, e Endpoint) *OpenAI { return &OpenAI{t: t, e: e} }
 
 // Stream implements [Client].
 func (o *OpenAI) Stream(ctx context.Context, c Call, emit func(Piece)) (Answer, error) {
 	body, err := json.Marshal(o.request(c))
 	if err != nil {
-		return Answer{}, &Error{Outcome: chat.OutcomeDefinite, Code: "internal", Detail: "The call cannot be put into JSON.", Err: err}
+		return Answer{}, unsendable(err)
 	}
 	line, hangUp := context.WithCancel(ctx)
 	defer hangUp()
-	resp, err := o.t.post(line, o.e.URL+"/chat/completions", o.header(), body, o.e.Key)
+	resp, err := o.t.post(line, under(o.e, "/chat/completions"), o.header(), body, o.e.Key)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -77,7 +70,7 @@ func (o *OpenAI) Stream(ctx context.Context, c Call, emit func(Piece)) (Answer, 
 
 // Models implements [Lister].
 func (o *OpenAI) Models(ctx context.Context) ([]string, error) {
-	return listModels(ctx, o.t, o.e.URL+"/models", o.header(), o.e.Key)
+	return listModels(ctx, o.t, under(o.e, "/models"), o.header(), o.e.Key)
 }
 
 func (o *OpenAI) header() http.Header {
@@ -111,9 +104,8 @@ type streamOptions struct {
 }
 
 type chatMessage struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
-	Partial bool   `json:"partial,omitempty"`
+	roleContent
+	Partial bool `json:"partial,omitempty"`
 }
 
 type chatTool struct {
@@ -124,12 +116,12 @@ type chatTool struct {
 type chatFunction struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description,omitempty"`
-	Parameters  json.RawMessage `json:"parameters,omitempty"`
+	Parameters  json.RawMessage `json:"parameters"`
 }
 
 func (o *OpenAI) request(c Call) chatRequest {
 	r := chatRequest{
-		Model: c.Model, Messages: make([]chatMessage, 0, len(c.Turns)+1),
+		Model: c.Model, Messages: []chatMessage{},
 		Temperature: c.Params.Temperature, TopP: c.Params.TopP, Seed: c.Params.Seed,
 	}
 	if !o.e.Quirks.NoStream {
@@ -140,14 +132,18 @@ func (o *OpenAI) request(c Call) chatRequest {
 	} else {
 		r.MaxTokens = c.Params.MaxTokens
 	}
-	for _, t := range c.Turns {
-		r.Messages = append(r.Messages, chatMessage{Role: t.Role, Content: t.Content})
+	system, messages := splitTurns(c.Turns)
+	if system != "" {
+		r.Messages = append(r.Messages, chatMessage{roleContent: roleContent{"system", system}})
+	}
+	for _, m := range messages {
+		r.Messages = append(r.Messages, chatMessage{roleContent: m})
 	}
 	for _, t := range c.Tools {
 		r.Tools = append(r.Tools, chatTool{Type: "function",
-			Function: chatFunction{Name: t.Name, Description: t.Description, Parameters: json.RawMessage(t.Parameters)}})
+			Function: chatFunction{Name: t.Name, Description: t.Description, Parameters: schemaOf(t)}})
 	}
-	if n := len(c.Turns); c.Continue && n > 0 && c.Turns[n-1].Role == "assistant" {
+	if n := len(r.Messages); c.Continue && n > 0 && r.Messages[n-1].Role == "assistant" {
 		switch o.e.Quirks.Continue {
 		case ContinuePrefill: // it is last
 		case ContinuePartial:
@@ -155,7 +151,7 @@ func (o *OpenAI) request(c Call) chatRequest {
 		case ContinueFinal:
 			r.ContinueFinal, r.GenerationPrompt = true, new(bool)
 		default:
-			r.Messages = append(r.Messages, chatMessage{Role: "user", Content: askToContinue})
+			r.Messages = append(r.Messages, chatMessage{roleContent: roleContent{"user", askToContinue}})
 		}
 	}
 	return r
@@ -267,11 +263,8 @@ func firstByte(b *bufio.Reader) byte {
 // answer, with a finish reason or without.
 func (r *completion) document(ctx context.Context, body io.Reader) error {
 	data, err := readObject(body)
-	switch {
-	case errors.Is(err, errEventTooLong):
-		return tooLong()
-	case err != nil:
-		return lost(ctx, err)
+	if err != nil {
+		return classified(ctx, err)
 	}
 	var f chatFrame
 	if err := json.Unmarshal(data, &f); err != nil {
@@ -357,7 +350,7 @@ func (r *completion) delta(d chatDelta) error {
 	for _, c := range d.ToolCalls {
 		n, err := r.calls.add(c)
 		if err != nil {
-			return noAnswer(err)
+			return err
 		}
 		if err := r.grow(n); err != nil {
 			return err

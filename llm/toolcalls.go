@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"semel/chat"
 )
 
 // A chatToolCall is a part of a tool call, or a whole one.
@@ -31,15 +33,26 @@ type openCall struct {
 	arguments strings.Builder
 }
 
-// add takes a part and returns how many bytes it counts.
+const (
+	// maxToolCalls is how many actions an answer may ask for.
+	maxToolCalls = 256
+	// toolCallBytes is what one counts beside its words.
+	toolCallBytes = 256
+)
+
+// add takes a part and returns how many bytes of the answer it is.
 func (t *toolCalls) add(part chatToolCall) (n int, err error) {
 	arguments, err := argumentsOf(part.Function.Arguments)
 	if err != nil {
-		return 0, err
+		return 0, noAnswer(err)
 	}
 	n = len(arguments)
 	c := t.find(part, arguments)
 	if c == nil {
+		if len(t.calls) == maxToolCalls {
+			return 0, &Error{Outcome: chat.OutcomeDefinite, Code: "answer_too_long",
+				Detail: fmt.Sprintf("The answer was cut: it asks for more than %d actions.", maxToolCalls)}
+		}
 		c = &openCall{index: -1}
 		if part.Index != nil {
 			c.index = *part.Index

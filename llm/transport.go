@@ -327,6 +327,7 @@ func frameError(p providerError, text bool, secret string) *Error {
 		}{
 			{"rate_limit", 429}, {"insufficient_quota", 429}, {"overloaded", 529}, {"unavailable", 503},
 			{"invalid_request", 400}, {"context_length", 400}, {"content_filter", 400}, {"invalid_prompt", 400},
+			{"data_inspection", 400}, {"datainspection", 400}, {"throttling", 429}, // DashScope
 			{"authentication", 401}, {"permission", 403}, {"not_found", 404}, {"billing", 402}, {"request_too_large", 413},
 		} {
 			if strings.Contains(word, m.word) {
