@@ -80,7 +80,7 @@ func newRoot(environ []string, stderr io.Writer) *cobra.Command {
 	root.RunE = serve.RunE
 	configFlags(root)
 	listenFlag(root)
-	root.AddCommand(serve, verifyCommand(environ), healthcheckCommand(environ), versionCommand(), configCommand(environ))
+	root.AddCommand(serve, verifyCommand(environ), healthcheckCommand(environ), versionCommand(), configCommand(environ), modelsCommand(environ))
 	return root
 }
 
@@ -96,7 +96,7 @@ func listenFlag(cmd *cobra.Command) {
 
 // loadConfig reads the configuration in force for cmd.
 func loadConfig(cmd *cobra.Command, environ []string) (*config.Config, error) {
-	s := config.Source{Flags: map[string]string{}, Environ: environ}
+	s := config.Source{Flags: map[string]string{}, Environ: environ, Presets: presets()}
 	for _, name := range []string{"db", "listen"} {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
 			s.Flags[name] = f.Value.String()

@@ -51,8 +51,10 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
+	transport := llm.NewTransport()
+	defer transport.Close()
 	e, err := engine.New(engine.Options{
-		DB: d, Models: models(cfg), Log: log,
+		DB: d, Models: models(cfg, transport), Log: log,
 		Queue: cfg.Limits.Queue, PerUserPerMinute: cfg.Limits.PerUserPerMinute, Evidence: cfg.Retention.Evidence,
 	})
 	if err != nil {
@@ -75,6 +77,9 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(listener) }()
+	for _, m := range cfg.Models {
+		log.Info("model", "name", m.Name, "provider", m.Provider, "host", host(m), "on_unknown", m.OnUnknown)
+	}
 	log.Info("serving", "url", "http://"+listener.Addr().String(), "version", versionText(), "database", cfg.DB,
 		"mode", "local user, loopback only", "ready_after", time.Since(started).Round(time.Millisecond).String())
 	select {
@@ -104,27 +109,3 @@ func shutdown(e *engine.Engine, h *handlers.Server, srv *http.Server, drain time
 
 // lastAnswers is how long answers that are on their way may take at the end.
 const lastAnswers = 3 * time.Second
-
-// models makes the configured models; config has refused providers that this
-// version does not have.
-func models(cfg *config.Config) []engine.Model {
-	demo := llm.NewDemo()
-	var list []engine.Model
-	for _, m := range cfg.Models {
-		list = append(list, engine.Model{
-			Name: m.Name, Upstream: m.UpstreamModel, Client: demo, Price: m.Price, Context: m.Context,
-			Rerun: m.OnUnknown == config.OnUnknownRerun, MaxAttempts: m.MaxAttempts, MaxCrashReruns: orNone(m.MaxCrashReruns),
-			FirstTokenTimeout: m.FirstTokenTimeout, IdleTimeout: m.IdleTimeout, Concurrency: m.Concurrency,
-		})
-	}
-	return list
-}
-
-// orNone says to the engine, for which 0 is the default, that a limit of 0 is
-// meant.
-func orNone(n int64) int64 {
-	if n == 0 {
-		return -1
-	}
-	return n
-}

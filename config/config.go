@@ -11,13 +11,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
-
-	"semel/chat"
 )
 
 // FileName is the file looked for beside the database.
@@ -60,32 +57,6 @@ type Billing struct {
 	Currency string
 }
 
-// A Model is one model that people may choose.
-type Model struct {
-	Name          string
-	Provider      string
-	Price         chat.Price
-	URL           string
-	Key           Secret
-	KeyFile       string // where Key was read from, "" when it was given itself
-	UpstreamModel string // the name the provider knows it by
-	Context       int64  // tokens; 0 is not known, nothing is dropped
-	MaxAttempts   int64
-	// MaxCrashReruns counts apart from MaxAttempts: a crash says nothing about
-	// the provider.
-	MaxCrashReruns    int64
-	OnUnknown         string // "rerun" or "ask"
-	FirstTokenTimeout time.Duration
-	IdleTimeout       time.Duration
-	Concurrency       int
-}
-
-// What a model does after a call whose outcome nobody can know.
-const (
-	OnUnknownRerun = "rerun"
-	OnUnknownAsk   = "ask"
-)
-
 // A Secret shows itself as "***" wherever it is printed, logged or encoded.
 // string(s) is the secret itself.
 type Secret string
@@ -107,7 +78,7 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // Default is what runs when nothing is configured: the demo model on loopback.
 func Default() *Config {
-	demo := modelDefaults(providerDemo)
+	demo := modelDefaults(ProviderDemo)
 	demo.Name = "demo"
 	return &Config{
 		Listen:   "127.0.0.1:8787",
@@ -125,61 +96,6 @@ func Default() *Config {
 		Billing:   Billing{Currency: "USD"},
 		origins:   map[string]string{},
 	}
-}
-
-const providerDemo = "demo"
-
-// laterProviders are named in the documentation and come with a later version.
-var laterProviders = []string{"openai", "openai-responses", "anthropic"}
-
-// modelDefaults is a model of provider with every key that was not given.
-func modelDefaults(provider string) Model {
-	m := Model{
-		Provider:          provider,
-		MaxAttempts:       3,
-		MaxCrashReruns:    20,
-		FirstTokenTimeout: 300 * time.Second,
-		IdleTimeout:       120 * time.Second,
-		Concurrency:       8,
-	}
-	if provider == providerDemo {
-		// Nobody is billed; the price makes saved money visible.
-		m.Price = chat.Price{Input: 150_000, Cached: 75_000, Output: 600_000}
-		m.OnUnknown = OnUnknownRerun
-		m.Concurrency = 64
-	}
-	return m
-}
-
-// OnUnknownDefault says whether a call whose outcome is unknown is made again
-// when the model does not say (contract, section 4). A second call may be billed
-// a second time, so it is only made where nobody pays: for the demo model, for a
-// price set to 0, and for a model without a price on a loopback or private
-// address. price is nil where none was configured.
-func OnUnknownDefault(provider string, price *chat.Price, rawURL string) string {
-	switch {
-	case provider == providerDemo:
-		return OnUnknownRerun
-	case price != nil && price.Free():
-		return OnUnknownRerun
-	case price == nil && onPrivateAddress(rawURL):
-		return OnUnknownRerun
-	}
-	return OnUnknownAsk
-}
-
-// onPrivateAddress looks at the address as it is written. A name other than
-// localhost could resolve to anything, so it is not private.
-func onPrivateAddress(rawURL string) bool {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		return false
-	}
-	if strings.EqualFold(u.Hostname(), "localhost") {
-		return true
-	}
-	ip, err := netip.ParseAddr(u.Hostname())
-	return err == nil && (ip.IsLoopback() || ip.Unmap().IsPrivate())
 }
 
 // LoopbackOnly refuses a listen address that other machines could reach. addr
@@ -207,6 +123,8 @@ type Source struct {
 	File string
 	// Environ is the environment, as [os.Environ] returns it.
 	Environ []string
+	// Presets are the providers that a model may name by preset.
+	Presets []Preset
 }
 
 // Load returns the configuration in force. An error lists everything that is
@@ -235,11 +153,11 @@ func Load(s Source) (*Config, error) {
 	if err != nil && !(beside && errors.Is(err, os.ErrNotExist)) {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	return load(path, data, env.values, s.Flags)
+	return load(path, data, env, s)
 }
 
 // load is Load without looking for anything.
-func load(path string, data []byte, env map[string]value, flags map[string]string) (*Config, error) {
+func load(path string, data []byte, env environ, s Source) (*Config, error) {
 	f, err := parseFile(path, data)
 	if err != nil {
 		return nil, err
@@ -247,17 +165,17 @@ func load(path string, data []byte, env map[string]value, flags map[string]strin
 	c := Default()
 	var wrong findings
 	in := map[string]value{} // the winner of each key
-	for _, s := range f.settings {
-		if knownKey(configKeys, s.name) == nil {
-			wrong = append(wrong, unknownKey("", s, fileKeys()))
+	for _, given := range f.settings {
+		if knownKey(configKeys, given.name) == nil {
+			wrong = append(wrong, unknownKey("", given, fileKeys()))
 			continue
 		}
-		in[s.name] = s.value
+		in[given.name] = given.value
 	}
-	for name, v := range env {
+	for name, v := range env.values {
 		in[name] = v
 	}
-	for name, text := range flags {
+	for name, text := range s.Flags {
 		if knownKey(configKeys, name) == nil {
 			panic("config: flag for an unknown key " + name)
 		}
@@ -278,19 +196,7 @@ func load(path string, data []byte, env map[string]value, flags map[string]strin
 		c.DB = filepath.Join(filepath.Dir(path), c.DB)
 	}
 	wrong = append(wrong, f.later...)
-	if len(f.models) > 0 {
-		c.Models = nil
-	}
-	for i, given := range f.models {
-		m, errs := loadModel(given, path, c.origins, fmt.Sprintf("models[%d]", i))
-		wrong = append(wrong, errs...)
-		for _, other := range c.Models {
-			if m.Name != "" && m.Name == other.Name {
-				wrong.add("models[%d] (%s): there is another model named %q", i, given.origin, m.Name)
-			}
-		}
-		c.Models = append(c.Models, m)
-	}
+	wrong = append(wrong, c.loadModels(f.models, filepath.Dir(path), env.model, s.Presets)...)
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
 	}
@@ -311,75 +217,4 @@ type findings []error
 
 func (f *findings) add(format string, args ...any) {
 	*f = append(*f, fmt.Errorf(format, args...))
-}
-
-// loadModel returns the model that given describes, and what is wrong with it.
-func loadModel(given table, path string, origins map[string]string, prefix string) (Model, findings) {
-	var wrong findings
-	set := map[string]value{}
-	for _, s := range given.settings {
-		if knownKey(modelKeys, s.name) == nil {
-			wrong = append(wrong, unknownKey("models.", s, keyNames(modelKeys)))
-			continue
-		}
-		set[s.name] = s.value
-	}
-	provider, _ := set["provider"].val.(string)
-	m := modelDefaults(provider)
-	for _, k := range modelKeys {
-		v, ok := set[k.name]
-		if !ok {
-			continue
-		}
-		if err := k.set(&m, v); err != nil {
-			wrong.add("%s.%s = %s (%s): %w", prefix, k.name, v, v.origin, err)
-			continue
-		}
-		origins[prefix+"."+k.name] = v.origin
-	}
-	for _, name := range []string{"name", "provider"} {
-		if _, ok := set[name]; !ok {
-			wrong.add("%s (%s): %s is missing", prefix, given.origin, name)
-		}
-	}
-
-	_, hasIn := set["price.input"]
-	_, hasCached := set["price.cached"]
-	_, hasOut := set["price.output"]
-	priced := hasIn || hasCached || hasOut
-	if priced && !(hasIn && hasOut) {
-		wrong.add("%s (%s): a price needs input and output", prefix, given.origin)
-	}
-	if priced && !hasCached {
-		m.Price.Cached = m.Price.Input // nobody may charge less than was configured
-	}
-	if m.OnUnknown == "" {
-		price := &m.Price
-		if !priced {
-			price = nil
-		}
-		m.OnUnknown = OnUnknownDefault(m.Provider, price, m.URL)
-	}
-
-	if m.KeyFile != "" && m.Key != "" {
-		wrong.add("%s (%s): key and key_file are both given", prefix, given.origin)
-	} else if m.KeyFile != "" {
-		if !filepath.IsAbs(m.KeyFile) {
-			m.KeyFile = filepath.Join(filepath.Dir(path), m.KeyFile)
-		}
-		secret, err := readSecret(m.KeyFile)
-		if err != nil {
-			wrong.add("%s.key_file (%s): %w", prefix, set["key_file"].origin, err)
-		}
-		m.Key = secret
-	}
-
-	if m.Provider == providerDemo {
-		for _, name := range []string{"url", "key", "key_file", "upstream_model"} {
-			if v, ok := set[name]; ok {
-				wrong.add("%s.%s (%s): the provider \"demo\" has no use for it", prefix, name, v.origin)
-			}
-		}
-	}
-	return m, wrong
 }

@@ -15,7 +15,7 @@ import (
 
 func mustLoad(t *testing.T, toml string) *Config {
 	t.Helper()
-	c, err := load("semel.toml", []byte(toml), nil, nil)
+	c, err := load("semel.toml", []byte(toml), environ{}, Source{})
 	if err != nil {
 		t.Fatalf("load: %v", err)
 	}
@@ -30,7 +30,7 @@ func TestNothingConfiguredIsTheDocumentedDefault(t *testing.T) {
 		Retention: Retention{Evidence: 720 * time.Hour},
 		Models: []Model{{
 			Name: "demo", Provider: "demo", Price: chat.Price{Input: 150000, Cached: 75000, Output: 600000},
-			MaxAttempts: 3, MaxCrashReruns: 20, OnUnknown: "rerun",
+			Stream: true, MaxAttempts: 3, MaxCrashReruns: 20, OnUnknown: "rerun",
 			FirstTokenTimeout: 300 * time.Second, IdleTimeout: 120 * time.Second, Concurrency: 64,
 		}},
 		Server:  Server{Drain: 10 * time.Second},
@@ -82,9 +82,9 @@ price.output = 10
 		Server:    Server{0},
 		Billing:   Billing{"EUR"},
 		Models: []Model{
-			{Name: "a", Provider: "demo", Price: chat.Price{Input: 1, Cached: 2, Output: 3}, Context: 4, MaxAttempts: 5, OnUnknown: "ask",
+			{Name: "a", Provider: "demo", Price: chat.Price{Input: 1, Cached: 2, Output: 3}, Context: 4, Stream: true, MaxAttempts: 5, OnUnknown: "ask",
 				FirstTokenTimeout: 6 * time.Second, IdleTimeout: 7 * time.Second, Concurrency: 8},
-			{Name: "b", Provider: "demo", Price: chat.Price{Input: 9, Cached: 9, Output: 10}, MaxAttempts: 3, MaxCrashReruns: 20, OnUnknown: "rerun",
+			{Name: "b", Provider: "demo", Price: chat.Price{Input: 9, Cached: 9, Output: 10}, Stream: true, MaxAttempts: 3, MaxCrashReruns: 20, OnUnknown: "rerun",
 				FirstTokenTimeout: 300 * time.Second, IdleTimeout: 120 * time.Second, Concurrency: 64},
 		},
 	}
@@ -154,9 +154,6 @@ func TestWhatIsWrongIsNamedWithKeyValueAndPlace(t *testing.T) {
 		{"models = 1", `models (semel.toml:1): must be written as [[models]]`},
 		{"models = [1]", `models[0] (semel.toml:1): must be a table`},
 
-		{"[[models]]\nname = \"m\"\nprovider = \"openai\"", `models[0].provider = "openai" (semel.toml:3): not supported by this version: it has only "demo"`},
-		{"[[models]]\nname = \"m\"\nprovider = \"openal\"", `there is no such provider`},
-		{model + "background = true", `models[0].background = true (semel.toml:4): not supported by this version`},
 		{"[[actions]]\nname = \"x\"", `actions (semel.toml:1): not supported by this version`},
 		{"[[alerts]]\non = \"disk_free\"", `alerts (semel.toml:1): not supported by this version`},
 		{"[backup]\nevery = \"24h\"", `backup.every = "24h" (semel.toml:2): not supported by this version`},
@@ -165,7 +162,7 @@ func TestWhatIsWrongIsNamedWithKeyValueAndPlace(t *testing.T) {
 		{"[server]\ntrusted_proxies = [\"10.0.0.1\"]", `server.trusted_proxies = […] (semel.toml:2): not supported by this version`},
 		{"[billing]\ndeliver = \"x\"", `billing.deliver = "x" (semel.toml:2): not supported by this version`},
 	} {
-		c, err := load("semel.toml", []byte(tt.toml), nil, nil)
+		c, err := load("semel.toml", []byte(tt.toml), environ{}, Source{})
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: got error %v, want one with %q", tt.toml, err, tt.want)
 		}
@@ -176,15 +173,15 @@ func TestWhatIsWrongIsNamedWithKeyValueAndPlace(t *testing.T) {
 }
 
 func TestEverythingWrongIsReportedAtOnce(t *testing.T) {
-	_, err := load("semel.toml", []byte("zzz = 1\nlimits.queue = 0\nlanguage = \"de\""), nil, nil)
+	_, err := load("semel.toml", []byte("zzz = 1\nlimits.queue = 0\nlanguage = \"de\""), environ{}, Source{})
 	if got := strings.Count(err.Error(), "\n") + 1; got != 3 {
 		t.Errorf("got %d findings, want 3:\n%v", got, err)
 	}
 }
 
 func TestAKeyIsNeverInAMessage(t *testing.T) {
-	for _, given := range []string{`key = "hunter2"`, `key = ["hunter2"]`, `key.x = "hunter2"`, `kee = "hunter2"`, "key = \"hunter2\"\nkey_file = \"x\""} {
-		_, err := load("semel.toml", []byte("[[models]]\nname = \"m\"\nprovider = \"demo\"\n"+given), nil, nil)
+	for _, given := range []string{`key = "hunter2"`, `key = "hunter2`, `key = hunter2`, `key = ["hunter2"]`, `key.x = "hunter2"`, `kee = "hunter2"`, "key = \"hunter2\"\nkey_file = \"x\""} {
+		_, err := load("semel.toml", []byte("[[models]]\nname = \"m\"\nprovider = \"demo\"\n"+given), environ{}, Source{})
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: got %v", given, err)
 		}
@@ -230,7 +227,7 @@ func TestFlagBeatsEnvironmentBeatsFileBeatsDefault(t *testing.T) {
 }
 
 func TestAnOverriddenValueDoesNoHarm(t *testing.T) {
-	c, err := load("semel.toml", []byte("listen = \"0.0.0.0:1\""), nil, map[string]string{"listen": "127.0.0.1:1"})
+	c, err := load("semel.toml", []byte("listen = \"0.0.0.0:1\""), environ{}, Source{Flags: map[string]string{"listen": "127.0.0.1:1"}})
 	if err != nil || c.Listen != "127.0.0.1:1" {
 		t.Errorf("got %v, %v", c, err)
 	}
@@ -246,10 +243,6 @@ func TestEnvironmentErrorsNameTheVariable(t *testing.T) {
 		{"SEMEL_LISTEN=0.0.0.0:8787", `accounts do not exist yet`},
 		{"SEMEL_LISTEN=\xff:1", `(env SEMEL_LISTEN): must be UTF-8`},
 		{"SEMEL_BACKUP_KEEP=7", `backup.keep = "7" (env SEMEL_BACKUP_KEEP): not supported by this version`},
-		{"SEMEL_LLM_URL=http://x", `SEMEL_LLM_URL: not supported by this version`},
-		{"SEMEL_LLM_KEY=hunter2", `SEMEL_LLM_KEY: not supported by this version`},
-		{"SEMEL_LLM_KEY_FILE=/x", `SEMEL_LLM_KEY_FILE: not supported by this version`},
-		{"SEMEL_LLM_MODEL=m", `SEMEL_LLM_MODEL: not supported by this version`},
 		{"SEMEL_CONFIG=", `SEMEL_CONFIG must not be empty`},
 		{"SEMEL_CONFIG=/does/not/exist.toml", `no such file`},
 	} {
@@ -297,25 +290,8 @@ func TestTheFileIsFoundBesideTheDatabaseOrWhereItIsNamed(t *testing.T) {
 	}
 }
 
-func TestKeyFileHoldsTheKey(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "key")
-	write(t, path, "hunter2\r\n")
-	given := table{settings: []setting{
-		{"name", value{val: "m"}}, {"provider", value{val: "demo"}}, {"key_file", value{val: "key"}},
-	}}
-	m, _ := loadModel(given, filepath.Join(dir, FileName), map[string]string{}, "models[0]")
-	if string(m.Key) != "hunter2" || m.KeyFile != path {
-		t.Errorf("got key %q from %s, want it from %s", string(m.Key), m.KeyFile, path)
-	}
-	write(t, path, "\n")
-	if _, wrong := loadModel(given, filepath.Join(dir, FileName), map[string]string{}, "models[0]"); !strings.Contains(fmt.Sprint(wrong), "is empty") {
-		t.Errorf("an empty key file: got %v", wrong)
-	}
-}
-
 func TestPrintNamesValueOriginAndMeaning(t *testing.T) {
-	c, err := load("semel.toml", []byte("[limits]\nqueue = 5\n"), map[string]value{"listen": {val: "127.0.0.1:9", text: true, origin: "env SEMEL_LISTEN"}}, nil)
+	c, err := load("semel.toml", []byte("[limits]\nqueue = 5\n"), environ{values: map[string]value{"listen": {val: "127.0.0.1:9", text: true, origin: "env SEMEL_LISTEN"}}}, Source{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,40 +333,6 @@ func TestPrintRedactsKeys(t *testing.T) {
 	}
 }
 
-func TestOnUnknownRerunsOnlyWhereNobodyPays(t *testing.T) {
-	free, paid := &chat.Price{}, &chat.Price{Output: 1}
-	for _, tt := range []struct {
-		provider string
-		price    *chat.Price
-		url      string
-		want     string
-	}{
-		{"demo", nil, "", "rerun"},
-		{"demo", paid, "", "rerun"},
-		{"openai", free, "https://api.example.com/v1", "rerun"},
-		{"openai", paid, "http://127.0.0.1:11434/v1", "ask"},
-		{"openai", nil, "https://api.example.com/v1", "ask"},
-		{"openai", nil, "http://127.0.0.1:11434/v1", "rerun"},
-		{"openai", nil, "http://localhost:11434", "rerun"},
-		{"openai", nil, "http://[::1]:11434", "rerun"},
-		{"openai", nil, "http://10.1.2.3/v1", "rerun"},
-		{"openai", nil, "http://192.168.0.9", "rerun"},
-		{"openai", nil, "http://[fd00::1]/", "rerun"},
-		{"openai", nil, "http://[::ffff:10.0.0.1]/", "rerun"},
-		{"openai", nil, "http://172.32.0.1/", "ask"},
-		{"openai", nil, "http://localhost.example.com", "ask"},
-		{"openai", nil, "http://127.0.0.1.example.com", "ask"},
-		{"openai", nil, "http://127.0.0.1@example.com", "ask"},
-		{"openai", nil, "http://ollama:11434", "ask"},
-		{"openai", nil, "", "ask"},
-		{"openai", nil, "http://%zz", "ask"},
-	} {
-		if got := OnUnknownDefault(tt.provider, tt.price, tt.url); got != tt.want {
-			t.Errorf("%s, price %v, %s: got %s, want %s", tt.provider, tt.price, tt.url, got, tt.want)
-		}
-	}
-}
-
 func TestLoopbackOnlyRefusesWhatOthersCouldReach(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:8787", "127.0.0.1", "127.9.9.9:1", "[::1]:8787", "::1", "[::1]", "localhost:1", "LOCALHOST:1", "[::ffff:127.0.0.1]:1"} {
 		if err := LoopbackOnly(addr); err != nil {
@@ -409,19 +351,20 @@ func TestLoopbackOnlyRefusesWhatOthersCouldReach(t *testing.T) {
 // back when it is printed and read again.
 func FuzzFile(f *testing.F) {
 	f.Add("listen = \"127.0.0.1:1\"\n[limits]\nqueue = 5\n[[models]]\nname = \"m\"\nprovider = \"demo\"\nprice = { input = 1, output = 2 }\n")
+	f.Add("[[models]]\nname = \"m\"\npreset = \"ollama\"\nstream = false\n[[models]]\nname = \"n\"\nprovider = \"openai-responses\"\nurl = \"https://x/v1\"\nkey = \"k\"\nbackground = true\n")
 	f.Add("models = [ { name = \"é\\u0001\", provider = \"demo\" }, # x\n ]\n")
 	f.Add("[[a.b]]\nc = 1\n[[a.b]]\n[a.b.c]\nd = [[1], {e = 2}]\n")
 	f.Add("limits.queue = 0x10\nretention.evidence = '1h'\ndb = \"a\\\"b\\\\c\"")
 	f.Add("\"\" = 1\n'x.y'.z = 2021-01-01T00:00:00Z\n")
 	f.Fuzz(func(t *testing.T, doc string) {
-		c, err := load("semel.toml", []byte(doc), nil, nil)
+		c, err := load("semel.toml", []byte(doc), environ{}, Source{Presets: testPresets})
 		if err != nil {
 			if c != nil {
 				t.Fatal("a config beside an error")
 			}
 			return
 		}
-		again, err := load("semel.toml", []byte(printed(t, c, false)), nil, nil)
+		again, err := load("semel.toml", []byte(printed(t, c, false)), environ{}, Source{Presets: testPresets})
 		if err != nil {
 			t.Fatalf("printed and read again: %v\n%s", err, printed(t, c, false))
 		}

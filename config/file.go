@@ -90,8 +90,7 @@ func flatten(prefix string, t map[string]any, origin func(string) string) []sett
 			out = append(out, flatten(name+".", sub, origin)...)
 			continue
 		}
-		secret := name == "key" || strings.HasPrefix(name, "key.")
-		out = append(out, setting{name, value{val: v, origin: origin(name), secret: secret}})
+		out = append(out, setting{name, value{val: v, origin: origin(name), secret: isSecret(name, v)}})
 	}
 	slices.SortFunc(out, func(a, b setting) int { return strings.Compare(a.name, b.name) })
 	return out

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,22 +56,24 @@ var configKeys = []key[Config]{
 var modelKeys = []key[Model]{
 	text("name", "The name people choose it by.",
 		func(m *Model) *string { return &m.Name }, checkName),
-	text("provider", "Who answers. This version has demo, which needs no key and no network.",
-		func(m *Model) *string { return &m.Provider }, checkProvider),
+	text("preset", "A provider by name; gives provider, url and quirks where they are not given themselves.",
+		func(m *Model) *string { return &m.Preset }, notEmpty), // loadModel knows which there are
+	text("provider", "Who answers: demo (needs no key and no network), openai (chat completions, which most speak), openai-responses or anthropic.",
+		func(m *Model) *string { return &m.Provider }, oneOf(providers...)),
 	number("price.input", "Micros per million input tokens.",
 		func(m *Model) *int64 { return &m.Price.Input }, 0, maxPrice),
 	number("price.cached", "Micros per million input tokens that the provider had cached; as input when left out.",
 		func(m *Model) *int64 { return &m.Price.Cached }, 0, maxPrice),
 	number("price.output", "Micros per million output tokens.",
 		func(m *Model) *int64 { return &m.Price.Output }, 0, maxPrice),
-	text("url", "Base address of the provider.",
+	text("url", "Base address of the provider, up to the version: https://api.openai.com/v1.",
 		func(m *Model) *string { return &m.URL }, checkURL),
-	text("key", "Key of the provider.",
-		func(m *Model) *Secret { return &m.Key }, notEmpty),
+	text("key", "Key of the provider, where it wants one.",
+		func(m *Model) *Secret { return &m.Key }, checkKey),
 	text("key_file", "File that holds the key, relative to this file.",
-		func(m *Model) *string { return &m.KeyFile }, notEmpty),
-	text("upstream_model", "The name the provider knows it by.",
-		func(m *Model) *string { return &m.UpstreamModel }, notEmpty),
+		func(m *Model) *string { return &m.KeyFile }, checkPath),
+	text("upstream_model", "The name the provider knows it by, where it is not its name here.",
+		func(m *Model) *string { return &m.UpstreamModel }, checkUpstreamModel),
 	number("context", "Tokens that fit; the oldest turns are left out beyond. 0 is not known.",
 		func(m *Model) *int64 { return &m.Context }, 0, 1<<40),
 	number("max_attempts", "Refused attempts before a question fails.",
@@ -87,7 +88,10 @@ var modelKeys = []key[Model]{
 		func(m *Model) *time.Duration { return &m.IdleTimeout }, time.Millisecond, 24*time.Hour),
 	number("concurrency", "Calls that may run at once.",
 		func(m *Model) *int { return &m.Concurrency }, 1, 100_000),
-	later[Model]("background"),
+	truth("stream", "Whether answers come as they are written; false for a server of the provider openai that cannot.",
+		func(m *Model) *bool { return &m.Stream }),
+	truth("background", "With openai-responses: the provider keeps the run, so an answer is found again after a crash.",
+		func(m *Model) *bool { return &m.Background }),
 }
 
 // laterTables are lists of tables that come with a later version.
@@ -205,6 +209,21 @@ func span[T any](name, doc string, at func(*T) *time.Duration, low, high time.Du
 	}
 }
 
+func truth[T any](name, doc string, at func(*T) *bool) key[T] {
+	return key[T]{
+		name: name, doc: doc,
+		set: func(t *T, v value) error {
+			b, ok := v.val.(bool)
+			if !ok {
+				return errors.New("must be true or false")
+			}
+			*at(t) = b
+			return nil
+		},
+		get: func(t *T) string { return strconv.FormatBool(*at(t)) },
+	}
+}
+
 // later is a key that this version cannot honour. It may be left empty and is
 // refused otherwise, even at its documented default: who asks for backups every
 // day must not be left without them.
@@ -298,31 +317,6 @@ func checkDB(s string) error {
 func checkCurrency(s string) error {
 	if len(s) != 3 || strings.ContainsFunc(s, func(r rune) bool { return r < 'A' || r > 'Z' }) {
 		return errors.New(`must be three capital letters, like "USD"`)
-	}
-	return nil
-}
-
-func checkName(s string) error {
-	if s == "" || len(s) > 100 || strings.ContainsFunc(s, unicode.IsControl) || strings.TrimSpace(s) != s {
-		return errors.New("must be 1 to 100 bytes without control characters or space around it")
-	}
-	return nil
-}
-
-func checkProvider(s string) error {
-	if s == providerDemo {
-		return nil
-	}
-	if slices.Contains(laterProviders, s) {
-		return fmt.Errorf(`%w: it has only "demo"`, errNotSupported)
-	}
-	return errors.New(`there is no such provider; this version has only "demo"`)
-}
-
-func checkURL(s string) error {
-	u, err := url.Parse(s)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return errors.New("must be an http or https address")
 	}
 	return nil
 }

@@ -42,11 +42,12 @@ func (c *Config) Print(w io.Writer, redact bool) error {
 			if k.get == nil {
 				continue
 			}
-			v := k.get(&m)
-			if v == `""` { // optional and not given
+			v, origin := k.get(&m), c.Origin(fmt.Sprintf("models[%d].%s", i, k.name))
+			noPrice := strings.HasPrefix(k.name, "price.") && v == "0" && origin == "default"
+			if v == `""` || noPrice { // optional and not given
 				continue
 			}
-			printKey(out, k.name, k.doc, v, c.Origin(fmt.Sprintf("models[%d].%s", i, k.name)))
+			printKey(out, k.name, k.doc, v, origin)
 		}
 	}
 	return out.Flush()
