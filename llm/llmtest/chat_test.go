@@ -210,7 +210,7 @@ func TestOllamaRepeatsTheRoleAndEndsWithAnEmptyDelta(t *testing.T) {
 func TestThoughtsCanBeInline(t *testing.T) {
 	each(t, func(t *testing.T, f llmtest.Format) {
 		got := ask(t, f, llmtest.Script{Reasoning: []string{"a", "b"}, Text: []string{"c"}, ThinkInline: true}, false).body
-		if !strings.Contains(got, `"<think>ab</think>\n\nc"`) {
+		if !strings.Contains(got, `"<think>ab</think>\n\nc"`) || strings.Count(got, "ab") != 1 {
 			t.Errorf("got %s", got)
 		}
 	})

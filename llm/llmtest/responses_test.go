@@ -1,6 +1,7 @@
 package llmtest_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -228,26 +229,34 @@ func TestARunGoesOnWithoutItsLine(t *testing.T) {
 
 func TestAResumedStreamFollowsALiveRun(t *testing.T) {
 	s := llmtest.NewServer(t, llmtest.Responses)
-	s.Play(llmtest.Script{Text: []string{"one", "two"}, Hang: llmtest.AfterPieces, HangAfter: 1, Cut: llmtest.CutClose})
+	s.Play(llmtest.Script{Text: []string{"one", "two"}, Hang: llmtest.AfterPieces, HangAfter: 1, Cut: llmtest.CutClose, CutAt: 10})
 	background(t, s, true)
 	<-s.Stalled()
 	got := make(chan reply, 1)
-	r, err := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/responses/resp_1?stream=true", nil)
+	r, err := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/responses/resp_1?stream=true&starting_after=3", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := newClient().Do(r) // the headers are there, the run is not at its end
+	resp, err := newClient().Do(r) // before the run is at its end
 	if err != nil {
 		t.Fatal(err)
+	}
+	in, begun := bufio.NewReader(resp.Body), ""
+	for !strings.Contains(begun, "one") { // which is there while the run hangs
+		l, err := in.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun += l
 	}
 	go func() {
-		b, err := io.ReadAll(resp.Body)
-		got <- reply{body: string(b), err: err}
+		b, err := io.ReadAll(in)
+		got <- reply{body: begun + string(b), err: err}
 	}()
 	s.Release()
 	whole := <-got
 	resp.Body.Close()
-	if text := said(responseEvents(t, whole.body, 0), "response.output_text.delta"); whole.err != nil || text != "onetwo" {
+	if text := said(responseEvents(t, whole.body, 4), "response.output_text.delta"); whole.err != nil || text != "onetwo" {
 		t.Errorf("got %q, %v", text, whole.err)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // A Format is a wire format.
@@ -74,6 +73,10 @@ type Request struct {
 	Header http.Header
 	Body   []byte
 }
+
+// epoch is when answers say that they were made: a body is the same byte for byte
+// whenever it is asked for, so that CutAt means the same each time.
+const epoch = 1_750_000_000
 
 // A call is one prompt.
 type call struct {
@@ -278,7 +281,7 @@ func (s *Server) record(r *http.Request, body []byte, prompt bool) (int64, Scrip
 // answer plays a script for a prompt.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, number int64, script Script, body []byte) {
 	defer s.rest()
-	c := &call{Script: script, number: number, created: time.Now().Unix()}
+	c := &call{Script: script, number: number, created: epoch + number}
 	err := s.wire.read(c, r.Header, body)
 	if err != nil {
 		s.refuse(w, Failure{Status: http.StatusBadRequest, Message: err.Error()})

@@ -306,12 +306,14 @@ func TestCloseLeavesNoGoroutine(t *testing.T) {
 				resp.Body.Close()
 			}
 		}
-		resp, err := client.Do(prompt(t.Context(), t, s, f, true))
-		if err != nil {
-			t.Fatal(err)
+		for range 30 {
+			resp, err := client.Do(prompt(t.Context(), t, s, f, true))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			<-s.Stalled()
 		}
-		defer resp.Body.Close()
-		<-s.Stalled()
 		if f == llmtest.Responses {
 			r := prompt(t.Context(), t, s, f, true)
 			b := `{"model":"m","input":"Hi","background":true}`
@@ -320,11 +322,14 @@ func TestCloseLeavesNoGoroutine(t *testing.T) {
 			<-s.Stalled()
 		}
 		s.Close()
-		// What net/http runs for a connection may be at its last instruction.
 		end := time.Now().Add(10 * time.Second)
-		for {
-			buf := make([]byte, 1<<20)
+		for first := true; ; first = false {
+			buf := make([]byte, 4<<20)
 			stacks := string(buf[:runtime.Stack(buf, true)])
+			if first && (strings.Contains(stacks, "ServeHTTP") || strings.Contains(stacks, ".startRun.")) {
+				t.Fatalf("Close did not wait:\n%s", stacks)
+			}
+			// What net/http runs for a connection may be at its last instruction.
 			if !strings.Contains(stacks, "llmtest.(*Server)") && !strings.Contains(stacks, "http.(*conn)") && !strings.Contains(stacks, "http.(*connReader)") {
 				return
 			}

@@ -100,7 +100,7 @@ func events(body string) []string {
 	return list
 }
 
-// each runs a test for every format, streaming and not.
+// each runs a test for every format.
 func each(t *testing.T, test func(t *testing.T, f llmtest.Format)) {
 	t.Helper()
 	for _, f := range formats {
