@@ -124,9 +124,6 @@ func TestAnAnswerTakesItsTime(t *testing.T) {
 			if err != nil || begun < header || took < least || took > 100*least {
 				t.Errorf("stream %v: headers after %v, end after %v, %v; want %v and %v", stream, begun, took, err, header, least)
 			}
-			if gap := took - begun; stream && gap < least-header-10*time.Millisecond {
-				t.Errorf("the stream took %v after its headers, want %v", gap, least-header)
-			}
 		}
 	})
 }
