@@ -2,7 +2,9 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"semel/chat"
@@ -13,13 +15,17 @@ import (
 // viewer with its own cursor, so that a slow one costs nobody else anything.
 type Live struct {
 	mu        sync.Mutex
-	request   chat.Request  // as last stored
+	request   *chat.Request // as last stored; replaced, never changed
 	text      []byte        // of the current attempt; only ever appended to
 	reasoning []byte        // likewise
 	sealed    bool          // the call has ended: what a client still says is not heard
 	over      bool          // no longer waiting: read the database
-	changed   chan struct{} // closed and replaced at each change
+	frame     *Frame        // of this buffer
+	changed   chan struct{} // closed and replaced when viewers are woken
 	viewed    bool          // somebody holds changed
+	wokenAt   time.Time     // when changed was last closed
+	pace      *time.Timer   // wakes viewers of text that came soon after; nil before the first time
+	paced     bool          // pace runs
 	done      chan struct{} // closed when over
 	cancel    context.CancelCauseFunc
 	early     int64         // the attempt that was stopped before it began
@@ -30,16 +36,44 @@ type Live struct {
 	restarted *chat.Request // under Engine.mu: it is pending again, track it when this is released
 }
 
-// A View is a Live at one moment. Text and Reasoning may be read but not changed.
+// A View is a Live at one moment. What it points to may be read but not changed.
 type View struct {
-	Request         chat.Request
+	Request         *chat.Request
 	Text, Reasoning []byte
+	Frame           *Frame // of Text
 	Over            bool
-	Changed         <-chan struct{} // closed at the next change
+	Changed         <-chan struct{} // closed after the next change
+}
+
+// wakeEvery is how long text gathers before it wakes the viewers again: at 40
+// tokens a second three share one write to each of them. What comes after a pause
+// wakes them at once, and so does all that is not text.
+const wakeEvery = 75 * time.Millisecond
+
+// A Frame holds the newest piece of a text as a stream sends it, so that of the
+// viewers that are equally far only the first encodes it. It belongs to one
+// buffer: of that, a piece is known by where it begins and ends.
+type Frame struct{ last atomic.Pointer[piece] }
+
+type piece struct {
+	from, to int
+	encoded  []byte
+}
+
+// Encoded returns what encode returns for the text between from and to, which it
+// may have returned to another viewer: nobody may change it, and appending to it
+// copies it.
+func (f *Frame) Encoded(from, to int, encode func() []byte) []byte {
+	if p := f.last.Load(); p != nil && p.from == from && p.to == to {
+		return p.encoded
+	}
+	p := &piece{from, to, slices.Clip(encode())}
+	f.last.Store(p)
+	return p.encoded
 }
 
 func newLive(r chat.Request) *Live {
-	return &Live{request: r, changed: make(chan struct{}), done: make(chan struct{})}
+	return &Live{request: &r, frame: &Frame{}, changed: make(chan struct{}), done: make(chan struct{})}
 }
 
 // View returns how it stands now.
@@ -48,7 +82,7 @@ func (l *Live) View() View {
 	defer l.mu.Unlock()
 	l.viewed = true
 	return View{
-		Request: l.request, Over: l.over, Changed: l.changed,
+		Request: l.request, Over: l.over, Frame: l.frame, Changed: l.changed,
 		Text:      l.text[:len(l.text):len(l.text)],
 		Reasoning: l.reasoning[:len(l.reasoning):len(l.reasoning)],
 	}
@@ -60,7 +94,32 @@ func (l *Live) notify() {
 		close(l.changed)
 		l.changed = make(chan struct{})
 		l.viewed = false
+		l.wokenAt = time.Now()
 	}
+}
+
+// notifyOfText wakes the viewers now, or when text has gathered for long enough,
+// all at the same moment: then they are equally far. l.mu is held.
+func (l *Live) notifyOfText(now time.Time) {
+	gathered := now.Sub(l.wokenAt)
+	switch {
+	case l.paced:
+	case gathered >= wakeEvery:
+		l.notify()
+	case l.pace == nil:
+		l.pace = time.AfterFunc(wakeEvery-gathered, l.wake)
+		l.paced = true
+	default:
+		l.pace.Reset(wakeEvery - gathered)
+		l.paced = true
+	}
+}
+
+func (l *Live) wake() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.paced = false
+	l.notify()
 }
 
 // begin starts the buffers of a new attempt, and cancels it at once when it was
@@ -68,11 +127,11 @@ func (l *Live) notify() {
 func (l *Live) begin(r chat.Request, cancel context.CancelCauseFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.request, l.cancel = r, cancel
+	l.request, l.cancel = &r, cancel
 	if l.early == r.Attempt {
 		cancel(l.earlyWhy)
 	}
-	l.text, l.reasoning, l.sealed = nil, nil, false
+	l.text, l.reasoning, l.frame, l.sealed = nil, nil, &Frame{}, false
 	l.firstAt = time.Time{}
 	l.lastAt, l.beatAt = time.Now(), time.Now()
 	l.notify()
@@ -96,7 +155,7 @@ func (l *Live) add(attempt int64, text, reasoning string) {
 	l.lastAt = now
 	l.text = append(l.text, text...)
 	l.reasoning = append(l.reasoning, reasoning...)
-	l.notify()
+	l.notifyOfText(now)
 }
 
 // seal ends the text of the given attempt: what is decided about it and what
@@ -116,7 +175,7 @@ func (l *Live) update(r chat.Request, over bool) {
 	if r.Attempt < l.request.Attempt {
 		return // late word of a worker that was fenced
 	}
-	l.request = r
+	l.request = &r
 	if over && !l.over {
 		l.over = true
 		close(l.done)
@@ -155,7 +214,7 @@ func (l *Live) attempt() int64 {
 func (l *Live) silence() (time.Duration, chat.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Since(l.beatAt), l.request
+	return time.Since(l.beatAt), *l.request
 }
 
 // Live returns the request with this internal id while it waits for its answer,

@@ -18,7 +18,7 @@ import (
 
 const (
 	commentEvery = 15 * time.Second      // so that no proxy and no client thinks the line is lost
-	coalesce     = 50 * time.Millisecond // between two looks at a text that grows
+	lookEvery    = 50 * time.Millisecond // at a request that is in nobody's care
 )
 
 // A cursor is how far a viewer got: contract, section 6. The zero cursor is the
@@ -81,7 +81,10 @@ type viewer struct {
 	state  chat.State
 	html   *views.BlockStream // nil: text
 	isHTML bool
-	buf    []byte
+	buf    []byte    // to be sent; may be shared, so it is only ever appended to
+	sentAt time.Time // when something was last sent
+	until  time.Time // the deadline for writing
+	idle   *time.Timer
 }
 
 // stream sends everything of a request so far from the cursor on, then what
@@ -112,6 +115,8 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, res engine.Resul
 	if err := v.flush(); err != nil {
 		return errHangUp
 	}
+	v.idle = time.NewTimer(commentEvery)
+	defer v.idle.Stop()
 	if err := v.run(res.Decision == chat.DecisionReplayed); err != nil {
 		return errHangUp
 	}
@@ -131,7 +136,10 @@ func (v *viewer) run(replayed bool) error {
 				return v.finish(rec)
 			}
 			// Stored as waiting, in nobody's care for this moment.
-			if err := v.pause(nil, coalesce); err != nil {
+			look := time.NewTimer(lookEvery)
+			err = v.pause(nil, look.C)
+			look.Stop()
+			if err != nil {
 				return err
 			}
 			continue
@@ -157,14 +165,29 @@ func (v *viewer) follow(l *engine.Live) error {
 			v.state = view.Request.State
 			v.event("state", "", map[string]any{"state": v.state})
 		}
-		v.text(string(view.Text[min(v.at.offset, len(view.Text)):]))
+		v.more(view)
 		v.thought(view.Reasoning)
 		if err := v.flush(); err != nil {
 			return err
 		}
-		if err := v.pause(view.Changed, commentEvery); err != nil {
+		if err := v.pause(view.Changed, nil); err != nil {
 			return err
 		}
+	}
+}
+
+// more sends what came of a live text.
+func (v *viewer) more(view engine.View) {
+	from, to := v.at.offset, len(view.Text)
+	switch {
+	case from >= to:
+	case v.isHTML || len(v.buf) > 0: // in a row with something of this viewer alone
+		v.text(string(view.Text[from:]))
+	default:
+		v.at.offset = to
+		v.buf = view.Frame.Encoded(from, to, func() []byte {
+			return appendEvent(nil, "delta", db.EventID(v.at.attempt, to), map[string]any{"text": string(view.Text[from:])})
+		})
 	}
 }
 
@@ -244,18 +267,20 @@ func usable[T string | []byte](text T, offset int) bool {
 }
 
 // event appends one event to the buffer.
-func (v *viewer) event(name, id string, data any) {
+func (v *viewer) event(name, id string, data any) { v.buf = appendEvent(v.buf, name, id, data) }
+
+func appendEvent(buf []byte, name, id string, data any) []byte {
 	b, err := json.Marshal(data)
 	if err != nil {
 		panic(err) // our own types
 	}
-	v.buf = fmt.Appendf(v.buf, "event: %s\n", name)
+	buf = fmt.Appendf(buf, "event: %s\n", name)
 	if id != "" {
-		v.buf = fmt.Appendf(v.buf, "id: %s\n", id)
+		buf = fmt.Appendf(buf, "id: %s\n", id)
 	}
-	v.buf = append(v.buf, "data: "...)
-	v.buf = append(v.buf, b...)
-	v.buf = append(v.buf, "\n\n"...)
+	buf = append(buf, "data: "...)
+	buf = append(buf, b...)
+	return append(buf, "\n\n"...)
 }
 
 // flush sends the buffer. A viewer that does not read is hung up on.
@@ -263,36 +288,35 @@ func (v *viewer) flush() error {
 	if len(v.buf) == 0 {
 		return nil
 	}
-	_ = v.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // recorders in tests have none
+	v.sentAt = time.Now()
+	if v.until.Sub(v.sentAt) < writeTimeout-time.Second { // not each time: it costs as much as the encoding
+		v.until = v.sentAt.Add(writeTimeout)
+		_ = v.rc.SetWriteDeadline(v.until) // recorders in tests have none
+	}
 	_, err := v.w.Write(v.buf)
-	v.buf = v.buf[:0]
+	v.buf = nil // most of what is sent is shared: a buffer of its own would lie idle
 	if err != nil {
 		return err
 	}
 	return v.rc.Flush()
 }
 
-// pause waits for a change, at most for long, and then a little more so that
-// quick changes go out together. Without a change it sends a comment.
-func (v *viewer) pause(changed <-chan struct{}, long time.Duration) error {
-	t := time.NewTimer(long)
-	defer t.Stop()
+// pause waits for a change, or for look when that is not nil. When nothing was
+// sent for long it sends a comment.
+func (v *viewer) pause(changed <-chan struct{}, look <-chan time.Time) error {
 	select {
 	case <-changed:
-		t.Reset(coalesce)
-		select {
-		case <-t.C:
-		case <-v.ctx.Done():
-			return v.ctx.Err()
-		case <-v.s.closing:
-		}
 		return nil
-	case <-t.C:
-		if long == commentEvery {
+	case <-look:
+		return nil
+	case <-v.idle.C:
+		silent := time.Since(v.sentAt)
+		if silent >= commentEvery {
 			v.buf = append(v.buf, ": still here\n\n"...)
-			return v.flush()
+			silent = 0
 		}
-		return nil
+		v.idle.Reset(commentEvery - silent)
+		return v.flush()
 	case <-v.ctx.Done():
 		return v.ctx.Err()
 	case <-v.s.closing:
