@@ -452,7 +452,7 @@ func TestASchemaThatIsNoJSONIsNotSent(t *testing.T) {
 		c := user("Hi")
 		c.Tools = []Tool{{Name: "x", Parameters: "{"}}
 		body, _, h := sent(t, client, c, "")
-		if !is(h.err, chat.OutcomeDefinite, false, "provider_refused") || body != "" {
+		if !is(h.err, chat.OutcomeDefinite, false, "internal") || body != "" {
 			t.Errorf("got %v and %q was sent", h.err, body)
 		}
 	}

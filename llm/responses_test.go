@@ -23,9 +23,11 @@ import (
 func responsesClient(t *Transport, e Endpoint) Client { return NewResponses(t, e, false) }
 
 // backgroundClient does not wait between two looks at a run.
-func backgroundClient(t *Transport, e Endpoint) Client {
-	c := NewResponses(t, e, true).(*BackgroundResponses)
-	c.every = 0
+func backgroundClient(t *Transport, e Endpoint) Client { return Hurried(NewResponses(t, e, true)) }
+
+// Hurried makes a client in background mode wait for nothing.
+func Hurried(c Client) Client {
+	c.(*BackgroundResponses).every = 0
 	return c
 }
 

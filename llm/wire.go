@@ -70,7 +70,7 @@ func classified(ctx context.Context, err error) *Error {
 
 // unsendable is a call that has no form on the wire: a schema that is no JSON.
 func unsendable(err error) *Error {
-	return &Error{Outcome: chat.OutcomeDefinite, Code: "provider_refused", Detail: "The call cannot be written in the provider's format.", Err: err}
+	return &Error{Outcome: chat.OutcomeDefinite, Code: "internal", Detail: "The call cannot be put into JSON.", Err: err}
 }
 
 func under(e Endpoint, path string) string { return strings.TrimRight(e.URL, "/") + path }
