@@ -87,7 +87,10 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 	case <-ctx.Done():
 		log.Info("stopping", "why", context.Cause(ctx).Error(), "drain", cfg.Server.Drain.String())
 	}
-	return errors.Join(err, shutdown(e, h, srv, cfg.Server.Drain))
+	err = errors.Join(err, shutdown(e, h, srv, cfg.Server.Drain))
+	// What a provider counts, to compare with its bill.
+	log.Info("stopped", "prompts_sent", transport.Calls())
+	return err
 }
 
 // shutdown ends in this order: no new work, running answers until the time is up,

@@ -75,6 +75,10 @@ const cancelWait = 5 * time.Second
 // hands on what the viewers of this attempt have not seen.
 func (w *worker) dispatch(ctx context.Context, c llm.Call) (llm.Answer, error) {
 	attempt, r := c.Attempt, w.j.r
+	if w.j.run == "" {
+		// Before the first byte: the log has each call that may have been made.
+		w.e.log.Info("dispatched", "request_id", r.Key.RequestID, "attempt", attempt, "model", r.Model)
+	}
 	emit := func(p llm.Piece) { w.j.live.add(attempt, p.Text, p.Reasoning) }
 	client, keepsRuns := w.j.model.Client.(llm.Reattacher)
 	switch {
