@@ -261,6 +261,7 @@ CREATE TABLE snapshots (
   output_tokens INTEGER NOT NULL CHECK (output_tokens >= 0),
   estimated     INTEGER NOT NULL CHECK (estimated IN (0, 1)),
   sha256        BLOB    NOT NULL CHECK (length(sha256) = 32),  -- of content, a zero byte, reasoning, a zero byte, tool_calls
+  thought_ms    INTEGER NOT NULL DEFAULT 0 CHECK (thought_ms >= 0),  -- from the dispatch to the first word after reasoning; 0 without reasoning, or not known
   created_at    INTEGER NOT NULL,
   tx            INTEGER NOT NULL
 ) STRICT;

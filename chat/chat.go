@@ -147,9 +147,19 @@ type Message struct {
 	Model     string
 	CreatedAt time.Time
 	Siblings  []int64 // seq of every message with the same parent, itself included
+	// Coming are the numbers of other answers under the same parent that are still
+	// to come: they have no message yet.
+	Coming []int64
 	// ContextDropped is how many earlier messages its request left out, because
 	// they did not fit the model's context.
 	ContextDropped int64
+
+	// Of an answer only.
+	Usage    Usage
+	Micros   int64         // its charge
+	Attempts int64         // calls to a model that it took
+	Absorbed int64         // repeats of its request that joined or replayed it
+	Thought  time.Duration // before its first word; 0: it did not, or it is not known
 }
 
 // A Conversation is a thread of messages of one user.

@@ -51,6 +51,11 @@ type Record struct {
 	CompletedAt    Stamp          `json:"completedAt"`
 	StatusURL      string         `json:"statusUrl"`
 	StreamURL      string         `json:"streamUrl"`
+	// Where it belongs, for pages: its number, the message it hangs under, and the
+	// reasoning of an answer that is not final.
+	Seq       int64  `json:"-"`
+	ParentSeq int64  `json:"-"`
+	Reasoning string `json:"-"`
 	// HTML is the answer rendered, only in streams that asked for as=html.
 	HTML string `json:"html,omitempty"`
 }

@@ -3,7 +3,6 @@ package db
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -13,133 +12,6 @@ import (
 
 // UndoWindow is how long a deleted conversation can be restored.
 const UndoWindow = 10 * time.Minute
-
-// A Thread is one conversation as it stands at one moment: what a page shows,
-// and where its stream goes on.
-type Thread struct {
-	Conversation chat.Conversation
-	Messages     []chat.Message // the visible branch, first to last
-	// Requests are those that have no answer: failed ones of the branch, the one
-	// that runs, and those that wait, in order.
-	Requests []chat.Record
-	// Cursor is the event id up to which the running answer is in Requests, ""
-	// when nothing runs.
-	Cursor string
-}
-
-// Thread returns a conversation of a user from one read transaction. Errors:
-// ErrNotFound, ErrGone.
-func (d *DB) Thread(ctx context.Context, user int64, session string) (t Thread, err error) {
-	err = d.read(ctx, func(c *conn) (err error) {
-		t, err = c.thread(user, session)
-		return err
-	})
-	return t, err
-}
-
-// A turn is a message and what its request says of it.
-type turn struct {
-	chat.Message
-	request int64
-	state   chat.State
-	placed  bool
-}
-
-func (c *conn) thread(user int64, session string) (Thread, error) {
-	var t Thread
-	conv, err := c.conversation(user, session)
-	if err != nil {
-		return t, err
-	}
-	t.Conversation = conv
-	turns := map[int64]*turn{}
-	children := map[int64][]int64{}
-	err = c.query(sqlSelectThread, []any{conv.ID}, func(r row) error {
-		m := &turn{}
-		if err := r.scan(&m.Seq, &m.Role, &m.ParentSeq, &m.Content, &m.Reasoning, &m.Finish, &m.Model, &m.CreatedAt,
-			&m.RequestID, &m.request, &m.state, &m.placed, &m.ContextDropped); err != nil {
-			return err
-		}
-		turns[m.Seq] = m
-		if m.placed {
-			children[m.ParentSeq] = append(children[m.ParentSeq], m.Seq)
-		}
-		return nil
-	})
-	if err != nil {
-		return t, err
-	}
-	onBranch := map[int64]bool{}
-	below := "" // the role of the message under this one
-	for at := conv.HeadSeq; at != 0 && turns[at] != nil; at = turns[at].ParentSeq {
-		m := turns[at].Message
-		if m.Role == "user" && below == "user" {
-			// Asked again after the branch went on: its answer hangs under it, beside
-			// what followed.
-			if late := siblings(children[at], turns, "assistant"); len(late) > 0 {
-				answer := turns[late[len(late)-1]].Message
-				answer.Siblings = late
-				t.Messages = append(t.Messages, answer)
-				onBranch[answer.Seq] = true
-			}
-		}
-		below = m.Role
-		m.Siblings = siblings(children[m.ParentSeq], turns, m.Role)
-		t.Messages = append(t.Messages, m)
-		onBranch[at] = true
-	}
-	slices.Reverse(t.Messages)
-	return t, c.addUnanswered(&t, onBranch)
-}
-
-// siblings are the messages of one role under one parent: an answer that is
-// continued has an answer under it, which is no sibling of a question there.
-func siblings(seqs []int64, turns map[int64]*turn, role string) (list []int64) {
-	for _, s := range seqs {
-		if turns[s].Role == role {
-			list = append(list, s)
-		}
-	}
-	return list
-}
-
-// addUnanswered adds the requests without an answer that the branch shows: those
-// whose own question, or whose parent, is on it, and those without a place yet.
-func (c *conn) addUnanswered(t *Thread, onBranch map[int64]bool) error {
-	var list []chat.Request
-	err := c.query(sqlSelectUnanswered, []any{t.Conversation.ID}, func(row row) error {
-		var r chat.Request
-		if err := row.scan(append(requestDest(&r), new(bool))...); err != nil {
-			return err
-		}
-		shown := !r.Placed || onBranch[r.ParentSeq] && !r.Kind.WritesQuestion() || onBranch[r.Seq]
-		if shown {
-			list = append(list, r)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for _, r := range list {
-		rec, err := c.record(r)
-		if err != nil {
-			return err
-		}
-		t.Requests = append(t.Requests, rec)
-		if r.State == chat.StateGenerating {
-			t.Cursor = EventID(r.Attempt, len(rec.Content))
-		}
-		if !r.Placed && r.Kind.WritesQuestion() {
-			m := chat.Message{Seq: r.Seq, RequestID: r.Key.RequestID, Role: "user", CreatedAt: r.CreatedAt, Siblings: []int64{r.Seq}}
-			if _, err := c.queryRow(sqlSelectTurn, []any{r.ConversationID, r.Seq}, &m.Role, &m.Content); err != nil {
-				return err
-			}
-			t.Messages = append(t.Messages, m)
-		}
-	}
-	return nil
-}
 
 func (c *conn) conversation(user int64, session string) (chat.Conversation, error) {
 	v := chat.Conversation{}
@@ -357,20 +229,6 @@ const (
 			SELECT 1 FROM messages m LEFT JOIN snapshots s ON s.request_id = m.request_id AND m.role = 'assistant'
 			WHERE m.conversation_id = c.id AND coalesce(m.content, s.content) LIKE ?5 ESCAPE '\'))
 		ORDER BY c.updated_at DESC, c.id DESC LIMIT ?6`
-
-	sqlSelectThread = `SELECT m.seq, m.role,
-		CASE WHEN ` + sqlAnswersQuestion + ` THEN r.seq ELSE r.parent_seq END,
-		coalesce(m.content, s.content), s.reasoning, s.finish, r.model, m.created_at, r.request_id, r.id, r.state, r.placed, r.context_dropped
-		FROM messages m JOIN requests r ON r.id = m.request_id
-		LEFT JOIN snapshots s ON s.request_id = m.request_id AND m.role = 'assistant'
-		WHERE m.conversation_id = ? ORDER BY m.seq`
-
-	// Unanswered requests of a conversation: with a question they are found
-	// through it, without one through their own index.
-	sqlSelectUnanswered = sqlRequestColumns + ` WHERE r.id IN (
-		SELECT m.request_id FROM messages m WHERE m.conversation_id = ?1 AND m.role = 'user'
-		UNION SELECT w.id FROM requests w WHERE w.conversation_id = ?1 AND w.kind IN ('regenerate', 'continue'))
-		AND r.state IN ('pending', 'generating', 'failed') ORDER BY r.seq`
 
 	sqlUpdateConversation = `UPDATE conversations SET title = ?, model = ?, system_prompt = ?, params = ?, pinned = ?, head_seq = ? WHERE id = ?`
 

@@ -48,6 +48,7 @@ func (c *conn) record(r chat.Request) (chat.Record, error) {
 	rec := chat.Record{
 		RequestID: r.Key.RequestID, SessionID: r.Key.SessionID, Kind: r.Kind,
 		Status: r.State.Status(), State: r.State, Attempt: r.Attempt, Model: r.Model,
+		Seq: r.Seq, ParentSeq: r.ParentSeq,
 		ContextDropped: r.ContextDropped, Effects: []chat.Effect{},
 		CreatedAt: chat.Stamp{Time: r.CreatedAt}, CompletedAt: chat.Stamp{Time: r.CompletedAt},
 		StatusURL: "/api/chat/status/" + r.Key.RequestID + q,
@@ -60,7 +61,7 @@ func (c *conn) record(r chat.Request) (chat.Record, error) {
 	if err != nil {
 		return rec, err
 	}
-	rec.Content = p.Text
+	rec.Content, rec.Reasoning = p.Text, p.Reasoning
 	if r.State == chat.StateFailed {
 		problem := r.Failure.Problem(r.Key.RequestID)
 		problem.Partial = len(p.Text)

@@ -18,7 +18,8 @@ type Answer struct {
 	UpstreamID         string
 	Usage              chat.Usage
 	FirstTokenAt       time.Time
-	Outcome            chat.Outcome // of the attempt: ok or stopped
+	Thought            time.Duration // from the dispatch to the first word after reasoning; 0: none, or not known
+	Outcome            chat.Outcome  // of the attempt: ok or stopped
 	Actor, Reason      string
 	HasPartials        bool // pieces of this attempt are stored and go now
 
@@ -58,7 +59,7 @@ func (tx *Tx) finish(r chat.Request, a Answer) (chat.Request, error) {
 	}
 	if _, err := tx.exec(sqlInsertSnapshot, r.ID, r.Attempt, r.Model, a.UpstreamID, a.Content, a.Reasoning, a.ToolCalls,
 		a.Finish, a.Usage.InputTokens, a.Usage.CachedTokens, a.Usage.OutputTokens, a.Usage.Estimated,
-		a.digest, tx.now, tx.n); err != nil {
+		a.digest, a.Thought.Milliseconds(), tx.now, tx.n); err != nil {
 		return r, fmt.Errorf("insert snapshot: %w", err)
 	}
 	seq := AnswerSeq(r)
@@ -306,8 +307,8 @@ const (
 		WHERE request_id = ? AND n = ? AND outcome IS NULL`
 
 	sqlInsertSnapshot = `INSERT INTO snapshots (request_id, attempt, model, upstream_id, content, reasoning, tool_calls, finish,
-		input_tokens, cached_tokens, output_tokens, estimated, sha256, created_at, tx)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+		input_tokens, cached_tokens, output_tokens, estimated, sha256, thought_ms, created_at, tx)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 	sqlInsertLedger = `INSERT INTO ledger (request_id, user_id, kind, attempt, model, input_tokens, cached_tokens, output_tokens,
 		micros, estimated, at, tx) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`

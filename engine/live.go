@@ -30,7 +30,9 @@ type Live struct {
 	cancel    context.CancelCauseFunc
 	early     int64         // the attempt that was stopped before it began
 	earlyWhy  error         // why
+	begunAt   time.Time     // when this attempt began
 	firstAt   time.Time     // first piece of this attempt
+	textAt    time.Time     // first piece of it that is text
 	lastAt    time.Time     // last piece, or the dispatch
 	beatAt    time.Time     // last proof of life of the worker; monotonic
 	restarted *chat.Request // under Engine.mu: it is pending again, track it when this is released
@@ -132,8 +134,9 @@ func (l *Live) begin(r chat.Request, cancel context.CancelCauseFunc) {
 		cancel(l.earlyWhy)
 	}
 	l.text, l.reasoning, l.frame, l.sealed = nil, nil, &Frame{}, false
-	l.firstAt = time.Time{}
-	l.lastAt, l.beatAt = time.Now(), time.Now()
+	l.firstAt, l.textAt = time.Time{}, time.Time{}
+	l.begunAt = time.Now()
+	l.lastAt, l.beatAt = l.begunAt, l.begunAt
 	l.notify()
 }
 
@@ -152,10 +155,27 @@ func (l *Live) add(attempt int64, text, reasoning string) {
 	if l.firstAt.IsZero() {
 		l.firstAt = now
 	}
+	if text != "" && l.textAt.IsZero() {
+		l.textAt = now
+	}
 	l.lastAt = now
 	l.text = append(l.text, text...)
 	l.reasoning = append(l.reasoning, reasoning...)
 	l.notifyOfText(now)
+}
+
+// thought returns how long the current attempt reasoned before its first word, 0
+// when it did not.
+func (l *Live) thought() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case len(l.reasoning) == 0:
+		return 0
+	case l.textAt.IsZero():
+		return time.Since(l.begunAt)
+	}
+	return l.textAt.Sub(l.begunAt)
 }
 
 // seal ends the text of the given attempt: what is decided about it and what

@@ -388,6 +388,9 @@ func outcomeOf(err error) chat.Outcome { return classified(err).Outcome }
 // answer in memory until it can be written: the model is not called again.
 func (w *worker) answer(ctx context.Context, a db.Answer) (again bool) {
 	a.Actor, a.HasPartials, a.FirstTokenAt = "worker:"+w.e.life, w.pieces, w.tail().FirstTokenAt
+	if w.j.run == "" && a.Reasoning != "" { // a run that was taken over began in another life
+		a.Thought = w.j.live.thought()
+	}
 	_, err := w.persist(ctx, func() (chat.Request, error) { return w.e.db.Finish(ctx, w.j.r, a) })
 	if err == nil {
 		return false
