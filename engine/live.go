@@ -23,7 +23,7 @@ type Live struct {
 	frame     *Frame        // of this buffer
 	changed   chan struct{} // closed and replaced when viewers are woken
 	viewed    bool          // somebody holds changed
-	wokenAt   time.Time     // when changed was last closed
+	wokenAt   time.Time     // when text of this buffer last woke the viewers
 	pace      *time.Timer   // wakes viewers of text that came soon after; nil before the first time
 	paced     bool          // pace runs
 	done      chan struct{} // closed when over
@@ -96,7 +96,6 @@ func (l *Live) notify() {
 		close(l.changed)
 		l.changed = make(chan struct{})
 		l.viewed = false
-		l.wokenAt = time.Now()
 	}
 }
 
@@ -107,6 +106,7 @@ func (l *Live) notifyOfText(now time.Time) {
 	switch {
 	case l.paced:
 	case gathered >= wakeEvery:
+		l.wokenAt = now
 		l.notify()
 	case l.pace == nil:
 		l.pace = time.AfterFunc(wakeEvery-gathered, l.wake)
@@ -120,8 +120,11 @@ func (l *Live) notifyOfText(now time.Time) {
 func (l *Live) wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.paced = false
-	l.notify()
+	if l.paced { // else it was set for the text of another attempt
+		l.paced = false
+		l.wokenAt = time.Now()
+		l.notify()
+	}
 }
 
 // begin starts the buffers of a new attempt, and cancels it at once when it was
@@ -133,7 +136,8 @@ func (l *Live) begin(r chat.Request, cancel context.CancelCauseFunc) {
 	if l.early == r.Attempt {
 		cancel(l.earlyWhy)
 	}
-	l.text, l.reasoning, l.frame, l.sealed = nil, nil, &Frame{}, false
+	l.text, l.reasoning, l.frame, l.wokenAt, l.sealed = nil, nil, &Frame{}, time.Time{}, false
+	l.paced = false
 	l.firstAt, l.textAt = time.Time{}, time.Time{}
 	l.begunAt = time.Now()
 	l.lastAt, l.beatAt = l.begunAt, l.begunAt

@@ -55,8 +55,29 @@ func TestTextWakesViewersAtOnceAndThenGathers(t *testing.T) {
 			wants(v, true, "a thought has waited for long enough")
 		}
 
+		time.Sleep(2 * wakeEvery)
+		v = l.View()
+		l.update(r, false)
+		wants(v, true, "another state")
 		v = l.View()
 		l.add(1, "f", "")
+		wants(v, true, "text right after another state")
+		l.add(1, "g", "") // waits for the timer
+		r.Attempt = 2
+		l.begin(r, func(error) {})
+		v = l.View()
+		time.Sleep(wakeEvery)
+		wants(v, false, "there is nothing of the new attempt")
+		l.add(2, "h", "")
+		wants(v, true, "the first text of another attempt")
+		r.Attempt = 3
+		l.begin(r, func(error) {})
+		v = l.View()
+		l.add(3, "i", "")
+		wants(v, true, "the first text of an attempt right after the other")
+
+		v = l.View()
+		l.add(3, "j", "")
 		l.update(r, true)
 		wants(v, true, "it is over")
 	})

@@ -13,8 +13,7 @@ func TestTheFirstTokenIsNotHeldBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, d *door) {
 		session, id := chat.NewID(), chat.NewID()
 		f := d.stream("/api/chat", ask(session, id, "Pour.", "model", "tap"))
-		f.until("state")
-		time.Sleep(time.Second)
+		f.generating()
 		for i, most := range []time.Duration{0, 100 * time.Millisecond, 100 * time.Millisecond} {
 			poured := time.Now()
 			d.tap.pour(id, 1, "word ")
@@ -35,13 +34,8 @@ func TestViewersOfTheNextAttemptGetItsOwnWords(t *testing.T) {
 		other := d.stream(streamPath(session, id), nil)
 		for attempt, word := range []string{"This.", "That!"} {
 			for _, f := range []*feed{first, other} {
-				for f.until("attempt"); ; {
-					var s struct{ State chat.State }
-					list := f.until("state")
-					if list[len(list)-1].into(t, &s); s.State == chat.StateGenerating {
-						break
-					}
-				}
+				f.until("attempt")
+				f.generating()
 			}
 			d.tap.pour(id, int64(attempt+1), word)
 			first.texts(word)
@@ -49,4 +43,16 @@ func TestViewersOfTheNextAttemptGetItsOwnWords(t *testing.T) {
 			d.tap.pour(id, int64(attempt+1), errLost)
 		}
 	}, func(s *setup) { s.engine.Models[1].Rerun = true })
+}
+
+// generating reads until the model is asked.
+func (f *feed) generating() {
+	f.t.Helper()
+	for {
+		var s struct{ State chat.State }
+		list := f.until("state")
+		if list[len(list)-1].into(f.t, &s); s.State == chat.StateGenerating {
+			return
+		}
+	}
 }
