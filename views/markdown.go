@@ -43,8 +43,13 @@ var (
 // Markdown returns text as HTML that is safe to put into a page: no script, no
 // style, no image, no handler; links only to http, https and mailto.
 func Markdown(text string) string {
+	if out, ok := rendered.get(text); ok {
+		return out
+	}
 	source := []byte(text)
-	return render(source, parse(source))
+	out := render(source, parse(source))
+	rendered.put(text, out)
+	return out
 }
 
 // A Block is one piece of an answer while it streams: "block number Index now
@@ -176,10 +181,11 @@ func newSanitizer() *bluemonday.Policy {
 	p := bluemonday.NewPolicy()
 	p.AllowElements("p", "br", "hr", "h3", "h4", "h5", "h6", "strong", "em", "del", "blockquote",
 		"ul", "ol", "li", "pre", "code", "table", "thead", "tbody", "tr", "th", "td")
-	p.AllowAttrs("class").Matching(regexp.MustCompile(`^language-[\w+#.-]{1,32}$`)).OnElements("code")
+	p.AllowAttrs("class").Matching(regexp.MustCompile(`^h-(note|word|type|number|text|name|del|ins)$`)).OnElements("span")
+	p.AllowAttrs("data-lang").Matching(languageName).OnElements("div")
 	p.AllowAttrs("start").Matching(bluemonday.Integer).OnElements("ol")
 	p.AllowAttrs("align").Matching(regexp.MustCompile(`^(left|right|center)$`)).OnElements("th", "td")
-	p.AllowAttrs("class").Matching(regexp.MustCompile(`^scroll$`)).OnElements("div")
+	p.AllowAttrs("class").Matching(regexp.MustCompile(`^(scroll|code)$`)).OnElements("div")
 	p.AllowAttrs("tabindex").Matching(regexp.MustCompile(`^0$`)).OnElements("div", "pre")
 	p.AllowAttrs("href").OnElements("a")
 	p.AllowURLSchemes("http", "https", "mailto")
@@ -232,26 +238,48 @@ func renderImage(w util.BufWriter, _ []byte, n ast.Node, entering bool) (ast.Wal
 	return ast.WalkContinue, nil
 }
 
-// Wide code scrolls by itself, so it must take the focus of a keyboard.
+// Wide code scrolls by itself, so it must take the focus of a keyboard. The box
+// around it has the name of its language, and room for what scripts put there.
 func renderCode(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast.WalkStatus, error) {
 	if !entering {
-		_, _ = w.WriteString("</code></pre>\n")
+		_, _ = w.WriteString("</code></pre></div>\n")
 		return ast.WalkContinue, nil
 	}
-	_, _ = w.WriteString(`<pre tabindex="0"><code`)
+	language := ""
 	if fenced, ok := n.(*ast.FencedCodeBlock); ok {
-		if language := fenced.Language(source); language != nil {
-			_, _ = w.WriteString(` class="language-`)
-			_, _ = w.Write(util.EscapeHTML(language))
-			_ = w.WriteByte('"')
+		language = string(fenced.Language(source))
+	}
+	_, _ = w.WriteString(`<div class="code"`)
+	if languageName.MatchString(language) {
+		_, _ = w.WriteString(` data-lang="` + language + `"`)
+	}
+	_, _ = w.WriteString(`><pre tabindex="0"><code>`)
+	if language != "" && fenceClosed(n, source) {
+		if coloured, ok := highlight(language, string(n.Lines().Value(source))); ok {
+			_, _ = w.WriteString(coloured)
+			return ast.WalkContinue, nil
 		}
 	}
-	_ = w.WriteByte('>')
 	for i := range n.Lines().Len() {
 		line := n.Lines().At(i)
 		html.DefaultWriter.RawWrite(w, line.Value(source))
 	}
 	return ast.WalkContinue, nil
+}
+
+// languageName is what a fence may call its language.
+var languageName = regexp.MustCompile(`^[\w+#.-]{1,32}$`)
+
+// fenceClosed reports whether the line after the code is a fence: until then it
+// grows, and its colours would change with every word.
+func fenceClosed(n ast.Node, source []byte) bool {
+	lines := n.Lines()
+	if lines.Len() == 0 {
+		return false
+	}
+	next, _, _ := bytes.Cut(source[lines.At(lines.Len()-1).Stop:], []byte("\n"))
+	next = bytes.TrimLeft(next, " \t>")
+	return bytes.HasPrefix(next, []byte("```")) || bytes.HasPrefix(next, []byte("~~~"))
 }
 
 func renderTable(w util.BufWriter, _ []byte, _ ast.Node, entering bool) (ast.WalkStatus, error) {

@@ -17,7 +17,7 @@ func TestMarkdownRenders(t *testing.T) {
 		{"headings hang below the page's", "# a\n#### b\n", "<h3>a</h3>\n<h6>b</h6>\n"},
 		{"a list", "3. a\n4. b", "<ol start=\"3\">\n<li>a</li>\n<li>b</li>\n</ol>\n"},
 		{"a task list", "- [x] a\n- [ ] b", "<ul>\n<li>☑ a</li>\n<li>☐ b</li>\n</ul>\n"},
-		{"code", "```go\na < b\n```", "<pre tabindex=\"0\"><code class=\"language-go\">a &lt; b\n</code></pre>\n"},
+		{"code", "```go\na < b\n```", "<div class=\"code\" data-lang=\"go\"><pre tabindex=\"0\"><code>a &lt; b\n</code></pre></div>\n"},
 		{"a table", "|a|b|\n|-|-:|\n|1|2|", "<div class=\"scroll\" tabindex=\"0\"><table>\n<thead>\n<tr>\n<th>a</th>\n<th align=\"right\">b</th>\n</tr>\n</thead>\n<tbody>\n<tr>\n<td>1</td>\n<td align=\"right\">2</td>\n</tr>\n</tbody>\n</table></div>\n"},
 		{"a link", "[a](https://b.example/c?d=e&f)", "<p><a href=\"https://b.example/c?d=e&amp;f\" rel=\"nofollow noreferrer noopener\" target=\"_blank\">a</a></p>\n"},
 		{"a bare link", "https://b.example", "<p><a href=\"https://b.example\" rel=\"nofollow noreferrer noopener\" target=\"_blank\">https://b.example</a></p>\n"},
@@ -81,14 +81,14 @@ func forbidden(n *html.Node) string {
 	default:
 		return "a node that is neither text nor element"
 	}
-	if !slices.Contains(strings.Fields("p br hr h3 h4 h5 h6 strong em del blockquote ul ol li pre code table thead tbody tr th td div a"), n.Data) || n.Namespace != "" {
+	if !slices.Contains(strings.Fields("p br hr h3 h4 h5 h6 strong em del blockquote ul ol li pre code table thead tbody tr th td div a span"), n.Data) || n.Namespace != "" {
 		return "element " + n.Data
 	}
 	for _, a := range n.Attr {
 		switch a.Key {
-		case "rel", "target", "start", "align", "tabindex":
+		case "rel", "target", "start", "align", "tabindex", "data-lang":
 		case "class":
-			if a.Val != "scroll" && !strings.HasPrefix(a.Val, "language-") {
+			if a.Val != "scroll" && a.Val != "code" && !strings.HasPrefix(a.Val, "h-") {
 				return "class " + a.Val
 			}
 		case "href":
