@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"testing"
 
 	"semel/chat"
@@ -71,5 +72,18 @@ func TestARequestWaitsOnceHoweverOftenItIsAdded(t *testing.T) {
 	e.mu.Unlock()
 	if e.sched.waiting != 1 {
 		t.Errorf("%d jobs wait, want 1", e.sched.waiting)
+	}
+}
+
+// A run that is followed again generates already when its worker begins.
+func TestAStopBetweenAnAdoptionAndItsWorkerIsNotLost(t *testing.T) {
+	t.Parallel()
+	r := chat.Request{ID: 7, Attempt: 1, State: chat.StateGenerating}
+	l := newLive(r)
+	l.stop(1, errStopped)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	if l.begin(r, cancel); context.Cause(ctx) != errStopped {
+		t.Errorf("the worker goes on: %v", context.Cause(ctx))
 	}
 }

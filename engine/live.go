@@ -213,9 +213,9 @@ func (l *Live) stop(attempt int64, cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case attempt > l.request.Attempt:
+	case attempt > l.request.Attempt, attempt == l.request.Attempt && l.cancel == nil:
 		l.early, l.earlyWhy = attempt, cause
-	case attempt == l.request.Attempt && l.cancel != nil:
+	case attempt == l.request.Attempt:
 		l.cancel(cause)
 	}
 }
