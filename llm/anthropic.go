@@ -212,9 +212,6 @@ func (d *anthropicDecoder) read(body io.Reader, hangUp func()) error {
 		if d.ended {
 			return nil
 		}
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
 		return err
 	}
 }

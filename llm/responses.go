@@ -190,9 +190,6 @@ func (r *responseRun) read(body io.Reader) (done bool, err error) {
 	events := newEventReader(b)
 	for {
 		e, err := events.next()
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
 		if err == nil {
 			done, err = r.event(e)
 		}

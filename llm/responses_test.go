@@ -58,9 +58,11 @@ func response(status, output, more string) string {
 
 var responseDone = response("completed", responseOutput, `,"usage":`+responseUsage)
 
+var responseCreated = `{"type":"response.created","response":` + response("queued", "", "") + `}`
+
 // responseRecorded has every kind of event, known and not.
 var responseRecorded = numbered(
-	`{"type":"response.created","response":`+response("queued", "", "")+`}`,
+	responseCreated,
 	`{"type":"response.queued","response":`+response("queued", "", "")+`}`,
 	`{"type":"response.in_progress","response":`+response("in_progress", "", "")+`}`,
 	`{"type":"response.output_item.added","output_index":0,"item":{"id":"rs_1","type":"reasoning","summary":[]}}`,
@@ -277,9 +279,9 @@ func TestARunIsFollowedWhereverItsLineDies(t *testing.T) {
 	event := func(i int) string { return sse(responseRecorded[i]) }
 	for name, s := range map[string]*runServer{
 		"streamed": {},
-		"streamed from the first event again": {stream: func(w http.ResponseWriter, n, after int) {
-			reply(w, "text/event-stream", text, false)
-		}},
+		"streamed from the first event again": {
+			stream: func(w http.ResponseWriter, n, after int) { reply(w, "text/event-stream", text, false) },
+			look:   func(w http.ResponseWriter, n int) { refuseWith(w, http.StatusNotFound) }},
 		"one event a line": {stream: func(w http.ResponseWriter, n, after int) {
 			reply(w, "text/event-stream", event(after + 1)[:len(event(after+1))-1], false)
 		}},
@@ -509,6 +511,12 @@ func TestARunThatDiffersFromWhatItSaidIsUnknown(t *testing.T) {
 			t.Errorf("%s: got %q, %+v, %v", name, h.text, h.Answer, h.err)
 		}
 	}
+}
+
+func TestARefusalIsHeardAsItComes(t *testing.T) {
+	h := askResponses(t, "text/event-stream", sse(numbered(responseCreated, `{"type":"response.refusal.delta","delta":"I can"}`, `{"type":"response.refusal.delta","delta":"not."}`,
+		`{"type":"response.completed","response":`+response("completed", "", `,"usage":`+responseUsage)+`}`)...), false)
+	h.want(t, "a refusal", Answer{Content: "I cannot.", Finish: chat.FinishFiltered, UpstreamID: "resp_1", Usage: responseWant.Usage})
 }
 
 func TestTheFinalStateNeedNotRepeatTheText(t *testing.T) {
@@ -743,6 +751,7 @@ func FuzzResponses(f *testing.F) {
 	f.Add(response("queued", "", ""), "data: {}\n\n", response("failed", "", ""))
 	f.Add(sse(`{"type":"response.output_item.done","output_index":-5,"item":{"type":"function_call"}}`), "\r\r", "{")
 	f.Add(sse(`{"type":"error","code":1}`), "", "")
+	f.Add(sse(`{"type":"response.function_call_arguments.delta","output_index":9,"delta":"x"}`), "", "")
 	f.Fuzz(func(t *testing.T, post, stream, look string) {
 		asked, names := 0, 0
 		transport := pretend(func(r *http.Request) (*http.Response, error) {

@@ -165,7 +165,11 @@ func TestAnAnswerHasABoundInEachFormat(t *testing.T) {
 			"document":  {Text: []string{strings.Repeat(part, 17)}, JSON: true},
 		} {
 			sp.server.Play(s)
+			before := len(sp.server.Requests())
 			r := talkTo(t.Context(), sp.client, question())
+			if n := len(sp.server.Requests()) - before; n != 1 && len(s.Text)+len(s.Reasoning) > 1 {
+				t.Errorf("%s, %s: took %d requests", sp.name, name, n)
+			}
 			e, _ := errors.AsType[*llm.Error](r.err)
 			if e == nil || len(r.text)+len(r.thoughts) > 16<<20 {
 				t.Errorf("%s, %s: got %d bytes, %v", sp.name, name, len(r.text), r.err)
