@@ -19,7 +19,7 @@ import (
 // still has the run, and follows it. It reports whether it did.
 func (e *Engine) reattach(ctx context.Context, r chat.Request) (bool, error) {
 	m := e.models[r.Model]
-	if m == nil || (r.StopRequested && r.StopAttempt >= r.Attempt) {
+	if m == nil {
 		return false, nil
 	}
 	if _, can := m.Client.(llm.Reattacher); !can {
