@@ -227,6 +227,9 @@ func TestToolCallsArePutTogether(t *testing.T) {
 		{"whole, all with index 0", []string{
 			part(`{"index":0,"id":"a","function":{"name":"sign","arguments":"{}"}}`), part(`{"index":0,"id":"b","function":{"name":"sign","arguments":"{}"}}`), part(`{"index":0,"id":"","function":{"name":"send","arguments":"{}"}}`),
 		}, []ToolCall{{"a", "sign", `{}`}, {"b", "sign", `{}`}, {"", "send", `{}`}}},
+		{"fragments, all with index 0", []string{
+			part(`{"index":0,"id":"a","function":{"name":"sign","arguments":"{}"}}`), part(`{"index":0,"id":"b","function":{"name":"send","arguments":"{\"y\""}}`), part(`{"index":0,"function":{"arguments":":2}"}}`),
+		}, []ToolCall{{"a", "sign", `{}`}, {"b", "send", `{"y":2}`}}},
 		{"fragments without an index", []string{
 			part(`{"id":"a","function":{"name":"sign","arguments":"{\"x\""}}`), part(`{"function":{"arguments":":1}"}}`),
 			part(`{"id":"b","function":{"name":"sign","arguments":"{"}}`), part(`{"id":"b","function":{"arguments":"}"}}`),
