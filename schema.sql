@@ -31,7 +31,8 @@ CREATE TABLE instance (
   epoch         INTEGER NOT NULL DEFAULT 1,  -- raised by a restore; pages reload on a new one
   purge_horizon INTEGER NOT NULL DEFAULT 0,  -- newest ULID time whose tombstone is gone: unknown ids older than it are never run
   pruned_id     INTEGER NOT NULL DEFAULT 0,  -- evidence of requests up to this id is pruned
-  created_at    INTEGER NOT NULL
+  created_at    INTEGER NOT NULL,
+  indexed_tx    INTEGER NOT NULL DEFAULT 0   -- what was written up to this transaction is in the search index
 ) STRICT;
 
 CREATE TABLE users (
@@ -46,7 +47,7 @@ CREATE TABLE conversations (
   id            INTEGER PRIMARY KEY AUTOINCREMENT,
   session_id    TEXT    NOT NULL CHECK (length(session_id) BETWEEN 8 AND 64),
   user_id       INTEGER NOT NULL REFERENCES users (id),
-  title         TEXT    NOT NULL,
+  title         TEXT    NOT NULL,              -- the first words, until a person gives it another
   model         TEXT    NOT NULL DEFAULT '',   -- '' is the default model
   system_prompt TEXT    NOT NULL DEFAULT '',
   params        TEXT    NOT NULL DEFAULT '{}',
@@ -57,11 +58,17 @@ CREATE TABLE conversations (
   updated_at    INTEGER NOT NULL,
   deleted_at    INTEGER,                       -- may be undone for ten minutes
   purging       INTEGER NOT NULL DEFAULT 0 CHECK (purging IN (0, 1)),  -- past undo: rows are being removed
+  archived_at   INTEGER,                       -- out of the list, not gone; the next question brings it back
+  named_tx      INTEGER NOT NULL DEFAULT 0 CHECK (named_tx >= 0),  -- the transaction in which a person gave the title; 0: nobody did
+  ended_tx      INTEGER NOT NULL DEFAULT 0 CHECK (ended_tx >= 0),  -- the last one that ended a request with an answer, or with a failure that nobody asked for
+  seen_tx       INTEGER NOT NULL DEFAULT 0 CHECK (seen_tx >= 0),   -- what ended_tx was when a person last looked; news, where it is less now
   UNIQUE (session_id, user_id),
   CHECK (purging = 0 OR deleted_at IS NOT NULL)
 ) STRICT;
-CREATE INDEX conversations_recent  ON conversations (user_id, updated_at) WHERE deleted_at IS NULL;
-CREATE INDEX conversations_deleted ON conversations (deleted_at) WHERE deleted_at IS NOT NULL;
+CREATE INDEX conversations_listed   ON conversations (user_id, pinned, updated_at) WHERE deleted_at IS NULL AND archived_at IS NULL;
+CREATE INDEX conversations_archived ON conversations (user_id, pinned, updated_at) WHERE deleted_at IS NULL AND archived_at IS NOT NULL;
+CREATE INDEX conversations_deleted  ON conversations (deleted_at) WHERE deleted_at IS NOT NULL;
+CREATE UNIQUE INDEX conversations_named ON conversations (named_tx) WHERE named_tx > 0;
 
 -- One row an intent. The key is in this column order because ULIDs are in order
 -- of time: a new key lands at the end of the index, so accepting a question costs
@@ -261,9 +268,9 @@ CREATE TABLE snapshots (
   output_tokens INTEGER NOT NULL CHECK (output_tokens >= 0),
   estimated     INTEGER NOT NULL CHECK (estimated IN (0, 1)),
   sha256        BLOB    NOT NULL CHECK (length(sha256) = 32),  -- of content, a zero byte, reasoning, a zero byte, tool_calls
-  thought_ms    INTEGER NOT NULL DEFAULT 0 CHECK (thought_ms >= 0),  -- from the dispatch to the first word after reasoning; 0 without reasoning, or not known
   created_at    INTEGER NOT NULL,
-  tx            INTEGER NOT NULL
+  tx            INTEGER NOT NULL,
+  thought_ms    INTEGER NOT NULL DEFAULT 0 CHECK (thought_ms >= 0)  -- from the dispatch to the first word after reasoning; 0 without reasoning, or not known
 ) STRICT;
 
 CREATE TRIGGER snapshots_no_update BEFORE UPDATE ON snapshots
@@ -288,6 +295,8 @@ CREATE TABLE messages (
   PRIMARY KEY (conversation_id, seq),
   CHECK ((role = 'user') = (content IS NOT NULL))
 ) STRICT, WITHOUT ROWID;
+-- A transaction writes one message at the most: its number finds the message again.
+CREATE UNIQUE INDEX messages_tx ON messages (tx);
 
 CREATE TRIGGER messages_no_update BEFORE UPDATE ON messages
 BEGIN SELECT RAISE(ABORT, 'messages are append-only'); END;
@@ -342,3 +351,11 @@ CREATE TABLE tombstones (
   purged_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX tombstones_old ON tombstones (purged_at) WHERE ulid_at IS NOT NULL;
+
+-- What search looks things up in. A row a message and a title that a person gave,
+-- with the number of the transaction that wrote it as rowid, so that the newest come
+-- last. It holds tokens only (package search says which), no text and no positions:
+-- what it finds is looked at again. It is filled behind the writers' backs, up to
+-- instance.indexed_tx. The tokenizer takes everything but ASCII signs and spaces for
+-- letters, and there are none of those in it.
+CREATE VIRTUAL TABLE search USING fts5 (tokens, content = '', contentless_delete = 1, detail = none, prefix = '2 3', tokenize = 'ascii');

@@ -168,6 +168,7 @@ type Conversation struct {
 	UserID       int64
 	SessionID    string
 	Title        string
+	Named        bool   // a person gave the title; else it is the first words
 	Model        string // "" is the default model
 	SystemPrompt string
 	Params       string
@@ -176,4 +177,7 @@ type Conversation struct {
 	CreatedAt    time.Time
 	UpdatedAt    time.Time
 	DeletedAt    time.Time
+	ArchivedAt   time.Time
+	News         bool // a request of it has ended since a person looked
+	Running      bool // a request of it waits for its answer
 }

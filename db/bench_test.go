@@ -334,7 +334,7 @@ func (tx *Tx) fillOne(conv, seq int64) error {
 		{sqlInsertSnapshot, []any{id, 1, "demo", "", "filled", "", "[]", "stop", 1, 0, 1, 0, SnapshotDigest("filled", "", "[]"), 0, tx.now, tx.n}},
 		{sqlInsertLedger, []any{id, s.Key.UserID, "charge", 1, "demo", 1, 0, 1, 0, 0, tx.now, tx.n}},
 		{sqlInsertProcessed, []any{s.Key.RequestID, conv, s.Key.UserID, id, []byte(s.Fingerprint), tx.now, tx.n}},
-		{`UPDATE conversations SET next_seq = ?, head_seq = ? WHERE id = ?`, []any{seq + 2, seq + 1, conv}},
+		{`UPDATE conversations SET next_seq = ?, head_seq = ?, ended_tx = ? WHERE id = ?`, []any{seq + 2, seq + 1, tx.n, conv}},
 	} {
 		if _, err := tx.exec(q.sql, q.args...); err != nil {
 			return err

@@ -3,9 +3,7 @@ package db
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"semel/chat"
 )
@@ -35,48 +33,82 @@ func (c *conn) conversation(user int64, session string) (chat.Conversation, erro
 }
 
 func conversationDest(v *chat.Conversation) []any {
-	return []any{&v.ID, &v.UserID, &v.SessionID, &v.Title, &v.Model, &v.SystemPrompt, &v.Params, &v.Pinned, &v.HeadSeq,
-		&v.CreatedAt, &v.UpdatedAt, &v.DeletedAt}
+	return []any{&v.ID, &v.UserID, &v.SessionID, &v.Title, &v.Named, &v.Model, &v.SystemPrompt, &v.Params, &v.Pinned, &v.HeadSeq,
+		&v.CreatedAt, &v.UpdatedAt, &v.DeletedAt, &v.ArchivedAt, &v.News, &v.Running}
 }
 
-// Conversations returns a user's conversations, newest first, whose title or text
-// contains q ("" for all), older than the conversation before names ("" for the
-// newest), at most limit. next names the last of a full page, else it is "".
-func (d *DB) Conversations(ctx context.Context, user int64, q, before string, limit int) (list []chat.Conversation, next string, err error) {
-	err = d.read(ctx, func(c *conn) error {
-		updated, id := int64(1)<<62, int64(1)<<62
-		if before != "" {
-			found, err := c.queryRow(sqlSelectPage, []any{before, user}, &updated, &id)
-			if err != nil || !found {
-				return orNotFound(err)
-			}
+// A List asks for a page of a user's conversations.
+type List struct {
+	Query    string // what their titles or messages contain; "" is anything
+	Archived bool   // the archive instead of the list
+	Before   string // where the page before said that this one begins; "" is the first
+	Limit    int
+}
+
+// A Listed is a conversation as a list shows it.
+type Listed struct {
+	chat.Conversation
+	Hit *Hit // where the query was found; nil where none was asked
+}
+
+// Conversations returns one page of a user's conversations. Without a query the
+// pinned ones come first, then the newest, and next names the last of a full page.
+// With a query those come first that were hit by the newest message; see search.
+// next is "" where nothing follows. Errors: ErrNotFound when l.Before is no place
+// in the list.
+func (d *DB) Conversations(ctx context.Context, user int64, l List) (list []Listed, next string, err error) {
+	err = d.read(ctx, func(c *conn) (err error) {
+		if l.Query != "" {
+			list, next, err = c.search(user, l)
+			return err
 		}
-		return c.query(sqlSelectConversations, []any{user, updated, id, q, likePattern(q), limit + 1}, func(r row) error {
-			var v chat.Conversation
-			if err := r.scan(conversationDest(&v)...); err != nil {
-				return err
-			}
-			list = append(list, v)
-			return nil
-		})
+		list, next, err = c.list(user, l)
+		return err
 	})
-	if len(list) > limit {
-		list = list[:limit]
-		next = list[limit-1].SessionID
+	return list, next, err
+}
+
+func (c *conn) list(user int64, l List) (list []Listed, next string, err error) {
+	pinned, updated, id := int64(2), int64(1)<<62, int64(1)<<62
+	if l.Before != "" {
+		found, err := c.queryRow(sqlSelectPage, []any{l.Before, user}, &pinned, &updated, &id)
+		if err != nil || !found {
+			return nil, "", orNotFound(err)
+		}
+	}
+	sql := sqlSelectListed
+	if l.Archived {
+		sql = sqlSelectArchived
+	}
+	err = c.query(sql, []any{user, pinned, updated, id, l.Limit + 1}, func(r row) error {
+		var v Listed
+		err := r.scan(conversationDest(&v.Conversation)...)
+		list = append(list, v)
+		return err
+	})
+	if len(list) > l.Limit {
+		list = list[:l.Limit]
+		next = list[l.Limit-1].SessionID
 	}
 	return list, next, err
 }
 
-// likePattern finds q anywhere; what LIKE would read as a wildcard is itself.
-func likePattern(q string) string {
-	return "%" + strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(q) + "%"
+// News returns how many of a user's conversations have an end that nobody has seen.
+func (d *DB) News(ctx context.Context, user int64) (n int, err error) {
+	err = d.readOne(ctx, func(c *conn) error {
+		_, err := c.queryRow(sqlCountNews, []any{user}, &n)
+		return err
+	})
+	return n, err
 }
 
 // A ConversationPatch changes what is not nil.
 type ConversationPatch struct {
 	Title, Model, SystemPrompt, Params *string
 	Pinned                             *bool
+	Archived                           *bool  // what is archived is not pinned, and the reverse
 	Head                               *int64 // the number of the message whose branch is shown
+	Seen                               bool   // a person looks at it: what has ended is no news
 }
 
 // PatchConversation changes a conversation and returns it. Errors: ErrNotFound,
@@ -93,15 +125,39 @@ func (d *DB) PatchConversation(ctx context.Context, user int64, session string, 
 			}
 			v.HeadSeq = *p.Head
 		}
-		set(&v.Title, p.Title)
 		set(&v.Model, p.Model)
 		set(&v.SystemPrompt, p.SystemPrompt)
 		set(&v.Params, p.Params)
 		set(&v.Pinned, p.Pinned)
-		_, err := tx.exec(sqlUpdateConversation, v.Title, v.Model, v.SystemPrompt, v.Params, v.Pinned, v.HeadSeq, v.ID)
-		return err
+		switch {
+		case p.Archived != nil && !*p.Archived:
+			v.ArchivedAt = time.Time{}
+		case p.Archived != nil && v.ArchivedAt.IsZero():
+			v.ArchivedAt, v.Pinned = tx.now, false
+		case p.Pinned != nil && *p.Pinned:
+			v.ArchivedAt = time.Time{}
+		}
+		v.News = v.News && !p.Seen
+		if _, err := tx.exec(sqlUpdateConversation, v.Model, v.SystemPrompt, v.Params, v.Pinned, v.HeadSeq, v.ArchivedAt, p.Seen, v.ID); err != nil {
+			return err
+		}
+		if p.Title == nil {
+			return nil
+		}
+		v.Title, v.Named = *p.Title, true
+		return tx.name(v.ID, v.Title)
 	})
 	return v, err
+}
+
+// name gives a conversation the title that a person wants. The index looks for it
+// under the number of this transaction.
+func (tx *Tx) name(conversation int64, title string) error {
+	if _, err := tx.exec(sqlUnindexTitle, conversation); err != nil {
+		return err
+	}
+	_, err := tx.exec(sqlNameConversation, title, tx.n, conversation)
+	return err
 }
 
 func (tx *Tx) checkHead(conversation, head int64) error {
@@ -196,41 +252,28 @@ func (d *DB) RestoreConversation(ctx context.Context, user int64, session string
 	return v, err
 }
 
-// Title returns the title of a conversation that begins with text: its first
-// line, cut between words where it is long.
-func Title(text string) string {
-	const longest = 60
-	line := strings.TrimSpace(text)
-	if i := strings.IndexAny(line, "\r\n"); i >= 0 {
-		line = strings.TrimSpace(line[:i])
-	}
-	line = strings.Join(strings.Fields(line), " ")
-	if utf8.RuneCountInString(line) <= longest {
-		return line
-	}
-	runes := []rune(line)[:longest]
-	if i := strings.LastIndexByte(string(runes), ' '); i > longest/2 {
-		return string(runes)[:i] + "…"
-	}
-	return string(runes) + "…"
-}
-
 const (
-	sqlConversationColumns = `SELECT c.id, c.user_id, c.session_id, c.title, c.model, c.system_prompt, c.params, c.pinned, c.head_seq,
-		c.created_at, c.updated_at, c.deleted_at FROM conversations c`
+	sqlConversationColumns = `SELECT c.id, c.user_id, c.session_id, c.title, c.named_tx > 0, c.model, c.system_prompt, c.params, c.pinned, c.head_seq,
+		c.created_at, c.updated_at, c.deleted_at, c.archived_at, c.ended_tx > c.seen_tx,
+		EXISTS (SELECT 1 FROM requests r WHERE r.conversation_id = c.id` + sqlOpen + `) FROM conversations c`
 
 	sqlSelectConversation = sqlConversationColumns + ` WHERE c.session_id = ? AND c.user_id = ?`
 
-	sqlSelectPage = `SELECT updated_at, id FROM conversations WHERE session_id = ? AND user_id = ?`
+	sqlSelectPage = `SELECT pinned, updated_at, id FROM conversations WHERE session_id = ? AND user_id = ?`
 
-	sqlSelectConversations = sqlConversationColumns + ` WHERE c.user_id = ?1 AND c.deleted_at IS NULL
-		AND (c.updated_at, c.id) < (?2, ?3)
-		AND (?4 = '' OR c.title LIKE ?5 ESCAPE '\' OR EXISTS (
-			SELECT 1 FROM messages m LEFT JOIN snapshots s ON s.request_id = m.request_id AND m.role = 'assistant'
-			WHERE m.conversation_id = c.id AND coalesce(m.content, s.content) LIKE ?5 ESCAPE '\'))
-		ORDER BY c.updated_at DESC, c.id DESC LIMIT ?6`
+	sqlSelectListed   = sqlConversationColumns + ` WHERE c.user_id = ? AND c.deleted_at IS NULL AND c.archived_at IS NULL` + sqlBehind
+	sqlSelectArchived = sqlConversationColumns + ` WHERE c.user_id = ? AND c.deleted_at IS NULL AND c.archived_at IS NOT NULL` + sqlBehind
 
-	sqlUpdateConversation = `UPDATE conversations SET title = ?, model = ?, system_prompt = ?, params = ?, pinned = ?, head_seq = ? WHERE id = ?`
+	sqlBehind = ` AND (c.pinned, c.updated_at, c.id) < (?, ?, ?) ORDER BY c.pinned DESC, c.updated_at DESC, c.id DESC LIMIT ?`
+
+	// Among those that a person may have in sight: what is new is recent.
+	sqlCountNews = `SELECT count(*) FROM (SELECT ended_tx > seen_tx AS news FROM conversations
+		WHERE user_id = ? AND deleted_at IS NULL AND archived_at IS NULL ORDER BY pinned DESC, updated_at DESC LIMIT 500) WHERE news`
+
+	sqlUpdateConversation = `UPDATE conversations SET model = ?, system_prompt = ?, params = ?, pinned = ?, head_seq = ?, archived_at = ?,
+		seen_tx = CASE WHEN ? THEN ended_tx ELSE seen_tx END WHERE id = ?`
+
+	sqlNameConversation = `UPDATE conversations SET title = ?, named_tx = ? WHERE id = ?`
 
 	sqlSelectGenerating = `SELECT 1 FROM requests WHERE conversation_id = ? AND state = 'generating'`
 

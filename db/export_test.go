@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // What the tests outside this package need of its inside.
@@ -54,9 +55,13 @@ func Dump(ctx context.Context, d *DB, table string) (rows []string, err error) {
 	return rows, err
 }
 
-// WithMigrations returns o with the upgrades of a program that has these.
+// Version is the version of the schema.
+func Version() int { return len(migrations) + 1 }
+
+// WithMigrations returns o with the upgrades of a later program, which has these
+// beside ours.
 func WithMigrations(o Options, sql ...string) Options {
-	o.migrations = []migration{}
+	o.migrations = slices.Clone(migrations)
 	for _, s := range sql {
 		o.migrations = append(o.migrations, migration{sql: s})
 	}

@@ -253,8 +253,29 @@ var writes = []write{
 		setup: setupFailed,
 		call: func(d *db.DB, _ chat.Request) (any, error) {
 			title, pinned, head := "another", true, int64(2)
-			return d.PatchConversation(bg, db.LocalUser, faultSession, db.ConversationPatch{Title: &title, Pinned: &pinned, Head: &head})
+			return d.PatchConversation(bg, db.LocalUser, faultSession, db.ConversationPatch{Title: &title, Pinned: &pinned, Head: &head, Seen: true})
 		},
+	},
+	{
+		name: "PatchConversation of a title in the index",
+		setup: func(t *testing.T, d *db.DB) chat.Request {
+			r := setupFailed(t, d)
+			title := "another"
+			if _, err := d.PatchConversation(bg, db.LocalUser, faultSession, db.ConversationPatch{Title: &title}); err != nil {
+				t.Fatal(err)
+			}
+			index(t, d)
+			return r
+		},
+		call: func(d *db.DB, _ chat.Request) (any, error) {
+			title, archived := "the next", true
+			return d.PatchConversation(bg, db.LocalUser, faultSession, db.ConversationPatch{Title: &title, Archived: &archived})
+		},
+	},
+	{
+		name:  "IndexSlice",
+		setup: setupFailed,
+		call:  func(d *db.DB, _ chat.Request) (any, error) { return d.IndexSlice(bg) },
 	},
 	{
 		name: "PruneEvidence",
@@ -268,8 +289,19 @@ var writes = []write{
 		call: func(d *db.DB, _ chat.Request) (any, error) { return d.PruneEvidence(bg, time.Now().Add(time.Hour)) },
 	},
 	{
-		name:  "PurgeConversations",
-		setup: setupDeleted,
+		name: "PurgeConversations",
+		setup: func(t *testing.T, d *db.DB) chat.Request {
+			r := setupFailed(t, d)
+			title := "another"
+			if _, err := d.PatchConversation(bg, db.LocalUser, faultSession, db.ConversationPatch{Title: &title}); err != nil {
+				t.Fatal(err)
+			}
+			index(t, d)
+			if _, err := d.DeleteConversation(bg, db.LocalUser, faultSession); err != nil {
+				t.Fatal(err)
+			}
+			return r
+		},
 		call: func(d *db.DB, _ chat.Request) (any, error) {
 			return d.PurgeConversations(bg, time.Now().Add(time.Hour))
 		},
@@ -314,7 +346,7 @@ func TestEveryWriterIsInTheFaultTable(t *testing.T) {
 	typ := reflect.TypeFor[*db.DB]()
 	for i := range typ.NumMethod() {
 		m := typ.Method(i).Name
-		reads := slices.Contains([]string{"AttemptReason", "Conversations", "Find", "FrozenContext", "Instance", "Load", "PartialText", "Path", "PurgeHorizon", "Receipt", "Record", "RecordOf", "RunName", "Thread", "ThreadAt", "Turns", "UndoUntil",
+		reads := slices.Contains([]string{"AttemptReason", "Conversations", "Find", "FrozenContext", "Instance", "Load", "News", "PartialText", "Path", "PurgeHorizon", "Receipt", "Record", "RecordOf", "RunName", "Thread", "ThreadAt", "Turns", "UndoUntil",
 			"Unfinished", "Verify"}, m)
 		covered := slices.ContainsFunc(writes, func(w write) bool { name, _, _ := strings.Cut(w.name, " "); return name == m })
 		if !reads && !covered && !slices.Contains(noWriters, m) {
@@ -329,12 +361,15 @@ func contents(t *testing.T, d *db.DB) []string {
 	var all []string
 	for _, table := range []string{"instance", "users", "conversations", "requests", "transitions", "arrivals", "attempts", "partials", "snapshots", "messages", "ledger", "processed", "tombstones"} {
 		columns, err := db.Text(bg, d, `SELECT group_concat('"' || name || '"') FROM pragma_table_info(?) WHERE name NOT LIKE '%\_at' ESCAPE '\'
-			AND name NOT IN ('at', 'tx', 'accepted_tx', 'lease_until', 'purge_horizon')`, table)
+			AND name NOT IN ('at', 'lease_until', 'purge_horizon') AND name <> 'tx' AND name NOT LIKE '%\_tx' ESCAPE '\'`, table)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if table == "conversations" {
-			columns += ", deleted_at IS NULL"
+			columns += ", deleted_at IS NULL, archived_at IS NULL, named_tx > 0, ended_tx > 0, ended_tx > seen_tx, named_tx IN (SELECT rowid FROM search)"
+		}
+		if table == "messages" {
+			columns += ", tx IN (SELECT rowid FROM search)"
 		}
 		rows, err := db.Dump(bg, d, `(SELECT `+columns+` FROM `+table+`)`)
 		if err != nil {

@@ -26,6 +26,7 @@ const (
 	deleted  = "session-deleted"  // deleted, may be undone
 	other    = "session-other"    // of another user
 	purgedS  = "session-purged"   // gone: tombstones and ledger rows are left
+	archived = "session-archived" // out of the list
 )
 
 // fillHealthy makes those conversations, and checks the invariants after each
@@ -76,6 +77,17 @@ func fillHealthy(t testing.TB, d *db.DB, path string) {
 		t.Fatal(err)
 	}
 
+	patch := func(session string, p db.ConversationPatch) {
+		t.Helper()
+		_, err := d.PatchConversation(ctx, db.LocalUser, session, p)
+		step(chat.Request{}, err)
+	}
+	title, yes := "Fruit", true
+	patch(branches, db.ConversationPatch{Title: &title, Pinned: &yes, Seen: true})
+	index(t, d) // what comes later is not in the index
+	title = "Fruit and vegetables"
+	patch(branches, db.ConversationPatch{Title: &title})
+
 	r = claim(accept(busy, "long"))
 	if err := d.AppendPartial(ctx, r, db.Partial{Text: "so far"}); err != nil {
 		t.Fatal(err)
@@ -124,7 +136,12 @@ func fillHealthy(t testing.TB, d *db.DB, path string) {
 	s.Key.UserID = 2
 	step(dbtest.Finish(t, d, claim(dbtest.Submit(t, d, s)), "yours"), nil)
 
+	step(dbtest.Answered(t, d, archived, "old", "older"), nil)
+	patch(archived, db.ConversationPatch{Archived: &yes})
+
 	step(dbtest.Answered(t, d, purgedS, "forget me", "I will"), nil)
+	patch(purgedS, db.ConversationPatch{Title: &title})
+	index(t, d)
 	step(dbtest.Fail(t, d, claim(accept(purgedS, "and this")), "no"), nil)
 	if _, err := d.DeleteConversation(ctx, db.LocalUser, purgedS); err != nil {
 		t.Fatal(err)
@@ -139,6 +156,19 @@ func fillHealthy(t testing.TB, d *db.DB, path string) {
 		}
 		dbtest.Check(t, d)
 	}
+	step(dbtest.Answered(t, d, moved, "not in the index yet", "so it is read"), nil)
+}
+
+// index takes everything into the search index.
+func index(t testing.TB, d *db.DB) {
+	t.Helper()
+	for more := true; more; {
+		var err error
+		if more, err = d.IndexSlice(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dbtest.Check(t, d)
 }
 
 // healthyBytes is such a file, made by the first test that wants one and kept: the

@@ -97,7 +97,7 @@ var damages = []damage{
 	{id: "I19", do: []string{`DELETE FROM messages WHERE role = 'user' AND request_id = ` + running}},
 	{id: "I19", do: []string{`UPDATE messages SET tx = tx + 1 WHERE role = 'user' AND request_id = ` + aCommitted}},
 	{id: "I20", do: []string{`DELETE FROM messages WHERE role = 'assistant' AND request_id = ` + aCommitted}},
-	{id: "I20", do: []string{`INSERT INTO messages SELECT conversation_id, seq + 1, id, 'assistant', NULL, 1, 1, 1 FROM requests WHERE id = ` + running}},
+	{id: "I20", do: []string{`INSERT INTO messages SELECT conversation_id, seq + 1, id, 'assistant', NULL, 1, 1, 0 FROM requests WHERE id = ` + running}},
 	{id: "I22", do: []string{`UPDATE messages SET request_id = 9999 WHERE role = 'assistant' AND request_id = ` + aCommitted}},
 	{id: "I22", do: []string{`UPDATE messages SET seq = 500 WHERE role = 'assistant' AND request_id = ` + aCommitted}},
 	{id: "I23", do: []string{`DELETE FROM ledger WHERE kind = 'charge' AND request_id = ` + aCommitted}},
@@ -119,6 +119,8 @@ var damages = []damage{
 	{id: "I48", do: []string{`UPDATE requests SET failure_code = NULL WHERE id = ` + aFailed}},
 	{id: "I48", do: []string{`UPDATE requests SET completed_at = NULL WHERE id = ` + aCommitted}},
 	{id: "I49", do: []string{`UPDATE instance SET tx = 3`}},
+	{id: "I49", do: []string{`UPDATE instance SET indexed_tx = tx + 1`}},
+	{id: "I49", do: []string{`UPDATE conversations SET named_tx = (SELECT tx + 1 FROM instance) WHERE session_id = '` + branches + `'`}},
 	{id: "I57", do: []string{`UPDATE attempts SET reason = 'engine_retry' WHERE n = 2 AND request_id = ` + aRerun}},
 	{id: "I58", do: []string{`UPDATE requests SET seq = 0 WHERE state = 'pending' AND attempt = 0 AND conversation_id = (SELECT conversation_id FROM requests WHERE id = ` + running + `)`}},
 	{id: "I59", do: []string{`UPDATE conversations SET head_seq = 999 WHERE session_id = '` + branches + `'`}},
@@ -137,6 +139,15 @@ var damages = []damage{
 	{id: "I65", do: []string{`UPDATE requests SET accepted_tx = (SELECT accepted_tx FROM requests WHERE id = 1) WHERE id = 2`}},
 	{id: "I65", do: []string{`UPDATE snapshots SET tx = 1`}},
 	{id: "I66", do: []string{`UPDATE requests SET stop_attempt = attempt + 1, stop_requested_at = 1 WHERE id = ` + running}},
+	{id: "I67", do: []string{`UPDATE conversations SET ended_tx = ended_tx - 1 WHERE session_id = '` + branches + `'`}},
+	{id: "I67", do: []string{`UPDATE conversations SET ended_tx = 0, seen_tx = 0 WHERE session_id = '` + revived + `'`}},
+	{id: "I67", do: []string{`UPDATE conversations SET ended_tx = 1 WHERE session_id = '` + busy + `'`}},
+	{id: "I67", do: []string{`UPDATE conversations SET seen_tx = ended_tx + 1 WHERE session_id = '` + branches + `'`}},
+	{id: "I68", do: []string{`DELETE FROM search WHERE rowid = (SELECT min(tx) FROM messages)`}},
+	{id: "I68", do: []string{`DELETE FROM search WHERE rowid = (SELECT named_tx FROM conversations WHERE session_id = '` + branches + `')`}},
+	{id: "I68", do: []string{`UPDATE instance SET indexed_tx = tx`}},
+	{id: "I68", do: []string{`INSERT INTO search (rowid, tokens) SELECT max(tx), 'x' FROM messages`}},
+	{id: "I68", do: []string{`INSERT INTO search (rowid, tokens) SELECT dispatched.tx, 'x' FROM attempts dispatched WHERE request_id = ` + aCommitted}},
 }
 
 // Every guard of the schema is a damage when it is missing, or there and empty.

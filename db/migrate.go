@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -16,7 +17,10 @@ type migration struct {
 
 // migrations[i] upgrades version i+1 to i+2. schema.sql is always the newest
 // version; a test proves that an upgraded old file has exactly its schema.
-var migrations = []migration{}
+var migrations = []migration{{sqlUpgrade2}}
+
+//go:embed migrations/2.sql
+var sqlUpgrade2 string
 
 // claimFile makes sure that there is a file which is ours to write, and that
 // nobody else reads it. It looks through a reading connection, because a writing

@@ -96,7 +96,7 @@ func TestAFileOfANewerProgramIsRefusedAndLeftAsItIs(t *testing.T) {
 	before := read(t, path)
 	for name, o := range map[string]db.Options{"serving": options(t, path), "reading": {Path: path, ReadOnly: true}} {
 		err := openClose(t, o)
-		if err == nil || !strings.Contains(err.Error(), "newer Semel") || !strings.Contains(err.Error(), "version 3") {
+		if err == nil || !strings.Contains(err.Error(), "newer Semel") || !strings.Contains(err.Error(), fmt.Sprintf("version %d", db.Version()+2)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -284,9 +284,9 @@ func TestAnUpgradeMakesACheckedCopyFirstAndEndsAtTheNewSchema(t *testing.T) {
 	if got, want := schemaOf(t, path), schemaOf(t, fresh); !slices.Equal(got, want) {
 		t.Errorf("the upgraded schema differs:\n%s", diff(want, got))
 	}
-	// One copy, of version 1, complete, and nobody else's to read.
+	// One copy, of our version, complete, and nobody else's to read.
 	copies := backups(t, path)
-	if len(copies) != 1 || !strings.Contains(copies[0], ".v1-") {
+	if len(copies) != 1 || !strings.Contains(copies[0], fmt.Sprintf(".v%d-", db.Version())) {
 		t.Fatalf("the copies are %v", copies)
 	}
 	if fi, err := os.Stat(copies[0]); err != nil || runtime.GOOS != "windows" && fi.Mode().Perm() != 0o600 {
@@ -338,9 +338,9 @@ func TestAFailedUpgradeLeavesTheLastGoodVersionAndTheCopy(t *testing.T) {
 		migrations []string
 		version    int
 	}{
-		"the first fails":                           {[]string{`CREATE TABLE half (x); INSERT INTO no_such_table VALUES (1)`, addTable}, 1},
-		"the second fails":                          {[]string{addTable, `CREATE TABLE half (x); INSERT INTO no_such_table VALUES (1)`}, 2},
-		"it breaks a reference, seen at its commit": {[]string{`CREATE TABLE half (x REFERENCES users (id) DEFERRABLE INITIALLY DEFERRED); INSERT INTO half VALUES (77)`}, 1},
+		"the first fails":                           {[]string{`CREATE TABLE half (x); INSERT INTO no_such_table VALUES (1)`, addTable}, db.Version()},
+		"the second fails":                          {[]string{addTable, `CREATE TABLE half (x); INSERT INTO no_such_table VALUES (1)`}, db.Version() + 1},
+		"it breaks a reference, seen at its commit": {[]string{`CREATE TABLE half (x REFERENCES users (id) DEFERRABLE INITIALLY DEFERRED); INSERT INTO half VALUES (77)`}, db.Version()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := copyHealthy(t)
@@ -353,7 +353,7 @@ func TestAFailedUpgradeLeavesTheLastGoodVersionAndTheCopy(t *testing.T) {
 				t.Error("half of the upgrade stayed")
 			}
 			// The program of that version goes on as if nothing had been.
-			d, err := db.Open(db.WithMigrations(options(t, path), c.migrations[:c.version-1]...))
+			d, err := db.Open(db.WithMigrations(options(t, path), c.migrations[:c.version-db.Version()]...))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -395,7 +395,7 @@ func TestTheConnectionsHaveTheirPragmas(t *testing.T) {
 	}()
 	for pragma, want := range map[string]int64{
 		"synchronous": 2, "foreign_keys": 1, "recursive_triggers": 1, "trusted_schema": 0, "wal_autocheckpoint": 0, "auto_vacuum": 2,
-		"mmap_size": 0, "query_only": 0, "page_size": 4096, "fullfsync": 1, "checkpoint_fullfsync": 1, "application_id": 0x53454D4C, "user_version": 1,
+		"mmap_size": 0, "query_only": 0, "page_size": 4096, "fullfsync": 1, "checkpoint_fullfsync": 1, "application_id": 0x53454D4C, "user_version": int64(db.Version()),
 	} {
 		if got, err := db.WriterInt(bg, d, "PRAGMA "+pragma); err != nil || got != want {
 			t.Errorf("the writer's %s is %d, want %d (%v)", pragma, got, want, err)

@@ -439,9 +439,9 @@ func TestAConversationIsFoundByItsTitleAndItsText(t *testing.T) {
 	dbtest.Answered(t, d, "session-1", "apples", "they are round")
 	dbtest.Answered(t, d, "session-2", "100% pears_", "苹果 and pears")
 	for q, want := range map[string]string{
-		"": "session-2 session-1", "apple": "session-1", "ROUND": "session-1", "苹果": "session-2", "%": "session-2", "s_": "session-2", `\`: "", "none": "",
+		"": "session-2 session-1", "apple": "session-1", "ROUND": "session-1", "苹果": "session-2", "%": "session-2", "s_": "", "pears_": "session-2", `\`: "", "none": "",
 	} {
-		list, next, err := d.Conversations(bg, db.LocalUser, q, "", 10)
+		list, next, err := d.Conversations(bg, db.LocalUser, db.List{Query: q, Limit: 10})
 		if err != nil || next != "" {
 			t.Fatalf("%q: %v, next %q", q, err, next)
 		}
@@ -453,15 +453,15 @@ func TestAConversationIsFoundByItsTitleAndItsText(t *testing.T) {
 			t.Errorf("%q finds %v, want %v", q, got, want)
 		}
 	}
-	first, next, err := d.Conversations(bg, db.LocalUser, "", "", 1)
+	first, next, err := d.Conversations(bg, db.LocalUser, db.List{Limit: 1})
 	if err != nil || len(first) != 1 || next != first[0].SessionID {
 		t.Fatalf("the first page is %v, next %q (%v)", first, next, err)
 	}
-	second, next, err := d.Conversations(bg, db.LocalUser, "", next, 1)
+	second, next, err := d.Conversations(bg, db.LocalUser, db.List{Before: next, Limit: 1})
 	if err != nil || len(second) != 1 || next != "" || second[0].SessionID == first[0].SessionID {
 		t.Errorf("the second page is %v, next %q (%v)", second, next, err)
 	}
-	if _, _, err := d.Conversations(bg, db.LocalUser, "", "session-none", 1); !errors.Is(err, db.ErrNotFound) {
+	if _, _, err := d.Conversations(bg, db.LocalUser, db.List{Before: "session-none", Limit: 1}); !errors.Is(err, db.ErrNotFound) {
 		t.Errorf("a page after nothing: %v", err)
 	}
 }

@@ -227,7 +227,7 @@ func (p *plain) finish(r chat.Request, a Answer) error {
 		if err := p.exec(sqlInsertProcessed, r.Key.RequestID, r.ConversationID, r.Key.UserID, r.ID, []byte(r.Fingerprint), now, tx); err != nil {
 			return err
 		}
-		if err := p.exec(sqlMoveHeadIfNewest, seq, now, r.ConversationID, r.Seq); err != nil {
+		if err := p.exec(sqlMoveHeadIfNewest, seq, now, r.ConversationID, r.Seq, tx); err != nil {
 			return err
 		}
 		r.State, r.Owner, r.Steps = chat.StateAcknowledged, "", r.Steps+1

@@ -343,7 +343,7 @@ const (
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
 
 	// What fails after it undoes it.
-	sqlAdvanceConversation = `UPDATE conversations SET next_seq = next_seq + ?, updated_at = ? WHERE session_id = ? AND user_id = ?
+	sqlAdvanceConversation = `UPDATE conversations SET next_seq = next_seq + ?, updated_at = ?, archived_at = NULL WHERE session_id = ? AND user_id = ?
 		RETURNING id, next_seq, deleted_at IS NOT NULL, model, params, system_prompt`
 
 	sqlInsertFirstTransition = `INSERT INTO transitions (request_id, n, from_state, to_state, attempt, actor, reason, at, tx)

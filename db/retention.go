@@ -53,6 +53,9 @@ func (tx *Tx) purgeSlice(before time.Time) (more bool, err error) {
 	if err != nil || !found {
 		return false, err
 	}
+	if _, err := tx.exec(sqlUnindexTitle, conversation); err != nil {
+		return false, err
+	}
 	if _, err := tx.exec(sqlStartPurge, conversation); err != nil {
 		return false, err
 	}
@@ -79,6 +82,9 @@ func (tx *Tx) purgeSlice(before time.Time) (more bool, err error) {
 			if _, err := tx.exec(sql, p.id); err != nil {
 				return false, err
 			}
+		}
+		if _, err := tx.exec(sqlUnindexMessages, conversation, p.seq, p.seq+1, p.id); err != nil {
+			return false, err
 		}
 		if _, err := tx.exec(sqlPurgeMessages, conversation, p.seq, p.seq+1, p.id); err != nil {
 			return false, err
@@ -169,7 +175,7 @@ const (
 			AND (r.state NOT IN ('committed', 'failed') OR r.placed = 0) AND r.state <> 'failed')
 		ORDER BY deleted_at LIMIT 1`
 
-	sqlStartPurge = `UPDATE conversations SET purging = 1, title = '', system_prompt = '' WHERE id = ?`
+	sqlStartPurge = `UPDATE conversations SET purging = 1, title = '', named_tx = 0, system_prompt = '' WHERE id = ?`
 
 	sqlSelectPurgeSlice = `SELECT id, seq, request_id FROM requests WHERE id IN (
 		SELECT request_id FROM messages WHERE conversation_id = ?1

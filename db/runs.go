@@ -76,7 +76,7 @@ func (tx *Tx) finish(r chat.Request, a Answer) (chat.Request, error) {
 		return r, fmt.Errorf("insert dedupe mark: %w", err)
 	}
 	// The head follows, unless a later request of the conversation has its place.
-	if _, err := tx.exec(sqlMoveHeadIfNewest, seq, tx.now, r.ConversationID, r.Seq); err != nil {
+	if _, err := tx.exec(sqlMoveHeadIfNewest, seq, tx.now, r.ConversationID, r.Seq, tx.n); err != nil {
 		return r, fmt.Errorf("move head: %w", err)
 	}
 	if a.HasPartials {
@@ -175,6 +175,9 @@ func (d *DB) Fail(ctx context.Context, r chat.Request, e End, f chat.Failure) (c
 	})
 }
 
+// stoppedCode is the code of a failure that a person asked for: it is no news.
+const stoppedCode = "stopped"
+
 // fail moves r to failed. A question that was never claimed gets its place in the
 // history here, or with the next claim when answers before it are still to come.
 func (tx *Tx) fail(r *chat.Request, actor string, f chat.Failure) error {
@@ -192,6 +195,9 @@ func (tx *Tx) fail(r *chat.Request, actor string, f chat.Failure) error {
 		r: r, to: chat.StateFailed, actor: actor, reason: f.Code,
 		sql: sqlFail, args: []any{f.Code, f.Outcome, f.Retry, f.Detail, tx.now, tx.now},
 	})
+	if err == nil && f.Code != stoppedCode {
+		_, err = tx.exec(sqlTellOfFailure, tx.n, r.ConversationID)
+	}
 	r.State, r.Owner, r.Failure, r.CompletedAt, r.UpdatedAt = chat.StateFailed, "", f, tx.now, tx.now
 	r.RetryAt = time.Time{}
 	return err
@@ -294,10 +300,13 @@ func (d *DB) RequestStop(ctx context.Context, r chat.Request) error {
 const (
 	sqlMoveHead = `UPDATE conversations SET head_seq = ?, updated_at = ? WHERE id = ?`
 
-	// Where no number was given out after its own, nothing is newer.
-	sqlMoveHeadIfNewest = `UPDATE conversations SET head_seq = ?1, updated_at = ?2 WHERE id = ?3 AND (next_seq = ?1 + 1 OR NOT EXISTS (
+	// Where no number was given out after its own, nothing is newer. An answer is
+	// news either way.
+	sqlMoveHeadIfNewest = `UPDATE conversations SET updated_at = ?2, ended_tx = ?5, head_seq = CASE WHEN next_seq = ?1 + 1 OR NOT EXISTS (
 		SELECT 1 FROM messages m JOIN requests r ON r.id = m.request_id
-		WHERE m.conversation_id = conversations.id AND m.seq > ?4 AND m.seq = r.seq AND r.placed = 1))`
+		WHERE m.conversation_id = conversations.id AND m.seq > ?4 AND m.seq = r.seq AND r.placed = 1) THEN ?1 ELSE head_seq END WHERE id = ?3`
+
+	sqlTellOfFailure = `UPDATE conversations SET ended_tx = ? WHERE id = ?`
 
 	sqlAcknowledge = `UPDATE requests SET state = 'acknowledged', steps = steps + 1, owner = NULL, lease_until = NULL,
 		acknowledged_at = ?, updated_at = ?` + sqlHeld

@@ -380,7 +380,7 @@ func TestS43WhatIsRefusedStoresNothingAndLeavesTheIDUnused(t *testing.T) {
 		if _, err := r.d.Find(r.ctx, r.key(id)); !errors.Is(err, db.ErrNotFound) {
 			t.Errorf("find: %v, want not found", err)
 		}
-		if list, _, err := r.d.Conversations(r.ctx, db.LocalUser, "", "", 10); err != nil || len(list) != 0 {
+		if list, _, err := r.d.Conversations(r.ctx, db.LocalUser, db.List{Limit: 10}); err != nil || len(list) != 0 {
 			t.Errorf("conversations: %v %v, want none", list, err)
 		}
 		r.submit(r.message(id, "hello")) // the id is free

@@ -18,7 +18,11 @@ import (
 type conversationJSON struct {
 	ID           string          `json:"id"`
 	Title        string          `json:"title"`
+	Named        bool            `json:"named"` // a person gave the title
 	Pinned       bool            `json:"pinned"`
+	Archived     bool            `json:"archived"`
+	Running      bool            `json:"running"` // an answer is on its way
+	News         bool            `json:"news"`    // one has come, or failed to, and nobody has looked
 	Model        string          `json:"model"`
 	SystemPrompt string          `json:"systemPrompt"`
 	Params       json.RawMessage `json:"params"`
@@ -29,7 +33,7 @@ type conversationJSON struct {
 
 func conversationOf(c chat.Conversation) conversationJSON {
 	return conversationJSON{
-		ID: c.SessionID, Title: c.Title, Pinned: c.Pinned, Model: c.Model, SystemPrompt: c.SystemPrompt,
+		ID: c.SessionID, Title: c.Title, Named: c.Named, Pinned: c.Pinned, Archived: !c.ArchivedAt.IsZero(), Running: c.Running, News: c.News, Model: c.Model, SystemPrompt: c.SystemPrompt,
 		Params: json.RawMessage(c.Params), Head: chat.MessageID(c.SessionID, c.HeadSeq),
 		CreatedAt: chat.Stamp{Time: c.CreatedAt}, UpdatedAt: chat.Stamp{Time: c.UpdatedAt},
 	}
@@ -80,33 +84,88 @@ func (s *server) threadOf(t db.Thread) threadJSON {
 	return out
 }
 
+// A listedJSON is a conversation in a list.
+type listedJSON struct {
+	conversationJSON
+	Hit *hitJSON `json:"hit,omitempty"`
+}
+
+// A hitJSON is where a query was found. Its parts in order are the snippet: text,
+// never HTML.
+type hitJSON struct {
+	MessageID string     `json:"messageId"` // "" is the title
+	Seq       int64      `json:"seq"`
+	Snippet   []partJSON `json:"snippet"`
+}
+
+type partJSON struct {
+	Text string `json:"text"`
+	Hit  bool   `json:"hit,omitempty"`
+}
+
+func listedOf(c db.Listed) listedJSON {
+	out := listedJSON{conversationJSON: conversationOf(c.Conversation)}
+	if c.Hit == nil {
+		return out
+	}
+	out.Hit = &hitJSON{Seq: c.Hit.Seq, Snippet: []partJSON{}}
+	if c.Hit.Seq != 0 {
+		out.Hit.MessageID = chat.MessageID(c.SessionID, c.Hit.Seq)
+	}
+	for _, p := range c.Hit.Snippet {
+		out.Hit.Snippet = append(out.Hit.Snippet, partJSON(p))
+	}
+	return out
+}
+
 const (
 	defaultPage = 50
 	largestPage = 200
+	longQuery   = 256 // bytes
 )
 
-func (s *server) listConversations(w http.ResponseWriter, r *http.Request) error {
+// list reads which conversations a URL asks for.
+func (s *server) list(r *http.Request) (db.List, error) {
 	q := r.URL.Query()
-	limit := defaultPage
+	l := db.List{Query: q.Get("q"), Before: q.Get("before"), Limit: defaultPage}
 	if v := q.Get("limit"); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 1 || n > largestPage {
-			return badRequest(fmt.Sprintf("limit goes from 1 to %d.", largestPage))
+			return l, badRequest(fmt.Sprintf("limit goes from 1 to %d.", largestPage))
 		}
-		limit = n
+		l.Limit = n
 	}
-	if len(q.Get("q")) > 256 || strings.ContainsRune(q.Get("q"), 0) { // a pattern ends at a NUL
-		return badRequest("q has 256 bytes at most, and no NUL.")
+	if len(l.Query) > longQuery || strings.ContainsRune(l.Query, 0) {
+		return l, badRequest(fmt.Sprintf("q has %d bytes at most, and no NUL.", longQuery))
 	}
-	list, next, err := s.DB.Conversations(r.Context(), s.user(r), q.Get("q"), q.Get("before"), limit)
+	switch v := q.Get("archived"); v {
+	case "", "0":
+	case "1":
+		l.Archived = true
+	default:
+		return l, badRequest("archived is 0 or 1.")
+	}
+	return l, nil
+}
+
+func (s *server) listConversations(w http.ResponseWriter, r *http.Request) error {
+	l, err := s.list(r)
 	if err != nil {
 		return err
 	}
-	out := []conversationJSON{}
-	for _, c := range list {
-		out = append(out, conversationOf(c))
+	list, next, err := s.DB.Conversations(r.Context(), s.user(r), l)
+	if err != nil {
+		return err
 	}
-	s.writeJSON(w, http.StatusOK, map[string]any{"conversations": out, "next": next})
+	news, err := s.DB.News(r.Context(), s.user(r))
+	if err != nil {
+		return err
+	}
+	out := []listedJSON{}
+	for _, c := range list {
+		out = append(out, listedOf(c))
+	}
+	s.writeJSON(w, http.StatusOK, map[string]any{"conversations": out, "next": next, "news": news})
 	return nil
 }
 
@@ -144,6 +203,8 @@ func (s *server) patchConversation(w http.ResponseWriter, r *http.Request) error
 	var body struct {
 		Title        *string          `json:"title"`
 		Pinned       *bool            `json:"pinned"`
+		Archived     *bool            `json:"archived"`
+		Seen         bool             `json:"seen"` // a person looks at it
 		Model        *string          `json:"model"`
 		SystemPrompt *string          `json:"systemPrompt"`
 		Params       *json.RawMessage `json:"params"`
@@ -152,13 +213,15 @@ func (s *server) patchConversation(w http.ResponseWriter, r *http.Request) error
 	if err := s.readJSON(w, r, &body); err != nil {
 		return err
 	}
-	p := db.ConversationPatch{Title: body.Title, Pinned: body.Pinned, Model: body.Model, SystemPrompt: body.SystemPrompt}
+	p := db.ConversationPatch{
+		Title: body.Title, Pinned: body.Pinned, Archived: body.Archived, Seen: body.Seen, Model: body.Model, SystemPrompt: body.SystemPrompt,
+	}
 	if p.Title != nil {
-		t := strings.Join(strings.Fields(*p.Title), " ")
-		if t == "" || len(t) > 256 {
-			return badRequest("A title has 1 to 256 bytes.")
+		title, err := parseTitle(*p.Title)
+		if err != nil {
+			return err
 		}
-		p.Title = &t
+		p.Title = &title
 	}
 	if p.SystemPrompt != nil && len(*p.SystemPrompt) > s.MessageBytes {
 		return s.tooLarge(fmt.Sprintf("The system prompt has %d bytes; limits.message_bytes allows %d.", len(*p.SystemPrompt), s.MessageBytes))
@@ -190,6 +253,15 @@ func (s *server) patchConversation(w http.ResponseWriter, r *http.Request) error
 	s.Engine.Changed(s.user(r), id)
 	s.writeJSON(w, http.StatusOK, conversationOf(c))
 	return nil
+}
+
+// parseTitle puts a title on one line.
+func parseTitle(text string) (string, error) {
+	title := strings.Join(strings.Fields(text), " ")
+	if title == "" || len(title) > 256 {
+		return "", badRequest("A title has 1 to 256 bytes.")
+	}
+	return title, nil
 }
 
 func (s *server) deleteConversation(w http.ResponseWriter, r *http.Request) error {

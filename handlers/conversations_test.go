@@ -60,7 +60,7 @@ func (l listDoc) titles() (list []string) {
 func TestConversationsComeNewestFirstAPageAtATime(t *testing.T) {
 	t.Parallel()
 	d := openDoor(t)
-	if got := string(d.get("/api/conversations").wants(200).body); got != `{"conversations":[],"next":""}`+"\n" {
+	if got := string(d.get("/api/conversations").wants(200).body); got != `{"conversations":[],"news":0,"next":""}`+"\n" {
 		t.Errorf("an empty list: %s", got)
 	}
 	var want []string

@@ -83,8 +83,10 @@ func (s *server) frame(r *http.Request) views.Frame {
 // freshChat is a page for a conversation of which nothing is accepted yet.
 func (s *server) freshChat(r *http.Request, session string) (views.ChatPage, error) {
 	p := views.ChatPage{Frame: s.frame(r), SessionID: session, Fresh: true, RequestID: chat.NewID()}
-	var err error
-	p.Conversations, _, err = s.DB.Conversations(r.Context(), s.user(r), "", "", listed)
+	list, _, err := s.DB.Conversations(r.Context(), s.user(r), db.List{Limit: listed})
+	for _, c := range list {
+		p.Conversations = append(p.Conversations, c.Conversation)
+	}
 	return p, err
 }
 

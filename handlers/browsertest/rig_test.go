@@ -413,7 +413,7 @@ func checkFile(t *testing.T, d *db.DB, each func(id string, attempts int)) {
 	t.Helper()
 	dbtest.Check(t, d)
 	ctx := t.Context()
-	conversations, _, err := d.Conversations(ctx, db.LocalUser, "", "", 200)
+	conversations, _, err := d.Conversations(ctx, db.LocalUser, db.List{Limit: 200})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -475,7 +475,7 @@ func (r *rig) decisions(session, id string) map[chat.Decision]int {
 // accepted returns how many questions the database holds.
 func (r *rig) accepted() (n int) {
 	r.t.Helper()
-	conversations, _, err := r.db.Conversations(r.t.Context(), db.LocalUser, "", "", 200)
+	conversations, _, err := r.db.Conversations(r.t.Context(), db.LocalUser, db.List{Limit: 200})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -1,0 +1,37 @@
+-- Version 2: an archive, titles that people gave, what is new to them, search, and how
+-- long a model thought. Columns are added where schema.sql has them: after the last one.
+
+ALTER TABLE instance ADD COLUMN indexed_tx INTEGER NOT NULL DEFAULT 0;
+
+ALTER TABLE conversations ADD COLUMN archived_at INTEGER;
+ALTER TABLE conversations ADD COLUMN named_tx INTEGER NOT NULL DEFAULT 0 CHECK (named_tx >= 0);
+ALTER TABLE conversations ADD COLUMN ended_tx INTEGER NOT NULL DEFAULT 0 CHECK (ended_tx >= 0);
+ALTER TABLE conversations ADD COLUMN seen_tx INTEGER NOT NULL DEFAULT 0 CHECK (seen_tx >= 0);
+
+ALTER TABLE snapshots ADD COLUMN thought_ms INTEGER NOT NULL DEFAULT 0 CHECK (thought_ms >= 0);
+
+DROP INDEX conversations_recent;
+DROP INDEX conversations_deleted;
+CREATE INDEX conversations_listed   ON conversations (user_id, pinned, updated_at) WHERE deleted_at IS NULL AND archived_at IS NULL;
+CREATE INDEX conversations_archived ON conversations (user_id, pinned, updated_at) WHERE deleted_at IS NULL AND archived_at IS NOT NULL;
+CREATE INDEX conversations_deleted  ON conversations (deleted_at) WHERE deleted_at IS NOT NULL;
+CREATE UNIQUE INDEX conversations_named ON conversations (named_tx) WHERE named_tx > 0;
+CREATE UNIQUE INDEX messages_tx ON messages (tx);
+
+CREATE VIRTUAL TABLE search USING fts5 (tokens, content = '', contentless_delete = 1, detail = none, prefix = '2 3', tokenize = 'ascii');
+
+-- What ended before there were marks is no news.
+UPDATE conversations SET ended_tx = e.tx, seen_tx = e.tx FROM (
+  SELECT r.conversation_id AS id, max(t.tx) AS tx FROM requests r JOIN transitions t ON t.request_id = r.id
+  WHERE t.to_state = 'acknowledged' OR (t.to_state = 'failed' AND t.reason <> 'stopped') GROUP BY 1) e
+WHERE e.id = conversations.id;
+
+-- A title with which the first question does not begin was given by a person. In
+-- which transaction nobody knows: each gets a number of its own, so that it is found.
+UPDATE conversations SET named_tx = (SELECT tx FROM instance) + n.n FROM (
+  SELECT c.id, row_number() OVER (ORDER BY c.id) AS n FROM conversations c
+  WHERE c.purging = 0 AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.conversation_id = c.id AND m.role = 'user'
+    AND m.seq = (SELECT min(seq) FROM messages f WHERE f.conversation_id = c.id)
+    AND substr(ltrim(m.content, ' ' || char(9, 10, 13)), 1, length(rtrim(c.title, '…'))) = rtrim(c.title, '…'))) n
+WHERE n.id = conversations.id;
+UPDATE instance SET tx = max(tx, (SELECT coalesce(max(named_tx), 0) FROM conversations));

@@ -1,0 +1,343 @@
+-- The data model of Semel. Read this first.
+--
+-- One user intent is one row of requests, found again by its key (request id,
+-- conversation, user). Everything that happened to it hangs off that row: the
+-- arrivals of its id, the transitions of its state, the attempts to get an
+-- answer, and at most one snapshot of that answer, one message, one charge and
+-- one dedupe mark, all four written in one transaction.
+--
+-- Conventions
+--   ids       TEXT outside (ULIDs mostly), INTEGER keys inside
+--   times     INTEGER, milliseconds since 1970, from the program's clock: *_at
+--   money     INTEGER, millionths of the currency: *_micros
+--   tx        number of the transaction that wrote the row. Each caller of the
+--             write queue has its own, so "written in the same transaction" is
+--             an equality that SQL can check, group commit or not.
+--   record    transitions, snapshots, messages and ledger are only ever
+--             inserted; triggers refuse the rest, except that purging a deleted
+--             conversation may delete what hangs under it (never the ledger).
+--
+-- A list of three or more in a CHECK, a trigger or a partial index is spelled out
+-- with OR or CASE: for a longer IN, SQLite builds a b-tree each time it runs, and
+-- that was a third of what a write cost.
+--
+-- The file is opened with foreign_keys and recursive_triggers on: without the
+-- latter INSERT OR REPLACE would walk past the triggers.
+
+-- One row about this file.
+CREATE TABLE instance (
+  one           INTEGER PRIMARY KEY CHECK (one = 1),
+  tx            INTEGER NOT NULL DEFAULT 0,  -- the last transaction number given out
+  epoch         INTEGER NOT NULL DEFAULT 1,  -- raised by a restore; pages reload on a new one
+  purge_horizon INTEGER NOT NULL DEFAULT 0,  -- newest ULID time whose tombstone is gone: unknown ids older than it are never run
+  pruned_id     INTEGER NOT NULL DEFAULT 0,  -- evidence of requests up to this id is pruned
+  created_at    INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE users (
+  id          INTEGER PRIMARY KEY,
+  name        TEXT    NOT NULL UNIQUE,
+  disabled_at INTEGER,
+  created_at  INTEGER NOT NULL
+) STRICT;
+
+-- A conversation is created by the first accepted question to it.
+CREATE TABLE conversations (
+  id            INTEGER PRIMARY KEY AUTOINCREMENT,
+  session_id    TEXT    NOT NULL CHECK (length(session_id) BETWEEN 8 AND 64),
+  user_id       INTEGER NOT NULL REFERENCES users (id),
+  title         TEXT    NOT NULL,
+  model         TEXT    NOT NULL DEFAULT '',   -- '' is the default model
+  system_prompt TEXT    NOT NULL DEFAULT '',
+  params        TEXT    NOT NULL DEFAULT '{}',
+  pinned        INTEGER NOT NULL DEFAULT 0 CHECK (pinned IN (0, 1)),
+  next_seq      INTEGER NOT NULL DEFAULT 1,    -- the next number of a message; only grows
+  head_seq      INTEGER NOT NULL DEFAULT 0,    -- the message the next question follows; 0 is none
+  created_at    INTEGER NOT NULL,
+  updated_at    INTEGER NOT NULL,
+  deleted_at    INTEGER,                       -- may be undone for ten minutes
+  purging       INTEGER NOT NULL DEFAULT 0 CHECK (purging IN (0, 1)),  -- past undo: rows are being removed
+  UNIQUE (session_id, user_id),
+  CHECK (purging = 0 OR deleted_at IS NOT NULL)
+) STRICT;
+CREATE INDEX conversations_recent  ON conversations (user_id, updated_at) WHERE deleted_at IS NULL;
+CREATE INDEX conversations_deleted ON conversations (deleted_at) WHERE deleted_at IS NOT NULL;
+
+-- One row an intent. The key is in this column order because ULIDs are in order
+-- of time: a new key lands at the end of the index, so accepting a question costs
+-- the same with ten thousand requests in the file and with five million.
+--
+-- Life (the only edges; a trigger below refuses others):
+--   new > pending > generating > acknowledged > committed
+--   pending > failed, generating > failed, generating > pending, failed > pending
+CREATE TABLE requests (
+  id              INTEGER PRIMARY KEY AUTOINCREMENT,
+  request_id      TEXT    NOT NULL CHECK (length(request_id) BETWEEN 8 AND 64),
+  conversation_id INTEGER NOT NULL,            -- conversations.id; no foreign key, whose check on delete would need an index that is random in time
+  user_id         INTEGER NOT NULL REFERENCES users (id),
+  kind            TEXT    NOT NULL CHECK (kind = 'message' OR kind = 'edit' OR kind = 'regenerate' OR kind = 'continue'),
+  seq             INTEGER NOT NULL,            -- its place in the conversation. message and edit: the number of the question, its answer has seq + 1; others: the number of the answer
+  fingerprint     BLOB    NOT NULL CHECK (length(fingerprint) = 80),
+
+  state           TEXT    NOT NULL CHECK (state = 'pending' OR state = 'generating' OR state = 'acknowledged' OR state = 'committed' OR state = 'failed'),
+  steps           INTEGER NOT NULL DEFAULT 1,  -- how many transitions it has
+  attempt         INTEGER NOT NULL DEFAULT 0,  -- the fencing token: only a claim raises it
+  owner           TEXT,                        -- the process life that generates
+  lease_until     INTEGER,
+  stop_requested_at INTEGER,                   -- a person's stop, durable before it acts
+  stop_attempt    INTEGER,                     -- the attempt that stop meant
+  retry_at        INTEGER,                     -- pending: not before
+  refused         INTEGER NOT NULL DEFAULT 0,  -- refused attempts since the last restart by a person
+  crashes         INTEGER NOT NULL DEFAULT 0,  -- re-runs after a death since then
+
+  model           TEXT    NOT NULL,            -- frozen at acceptance, with parameters and price
+  params          TEXT    NOT NULL,
+  system_prompt   TEXT    NOT NULL,
+  price_input     INTEGER NOT NULL CHECK (price_input  >= 0),  -- micros per million tokens
+  price_cached    INTEGER NOT NULL CHECK (price_cached >= 0),
+  price_output    INTEGER NOT NULL CHECK (price_output >= 0),
+
+  placed          INTEGER NOT NULL DEFAULT 0 CHECK (placed IN (0, 1)),  -- it has its place in the tree of messages
+  parent_seq      INTEGER NOT NULL DEFAULT 0,  -- the message its own first message hangs under; 0 is none
+  context         TEXT,                        -- frozen by the first claim: the numbers of the messages sent, oldest first
+  context_dropped INTEGER NOT NULL DEFAULT 0,  -- messages that did not fit the model's context
+
+  failure_code    TEXT,
+  failure_outcome TEXT    CHECK (failure_outcome = 'none' OR failure_outcome = 'definite' OR failure_outcome = 'unknown'),
+  failure_retry   TEXT    CHECK (failure_retry = 'auto' OR failure_retry = 'explicit' OR failure_retry = 'never'),
+  failure_detail  TEXT,
+
+  accepted_tx     INTEGER NOT NULL,
+  created_at      INTEGER NOT NULL,
+  updated_at      INTEGER NOT NULL,
+  acknowledged_at INTEGER,                     -- the answer is final
+  completed_at    INTEGER,                     -- committed or failed
+
+  UNIQUE (request_id, conversation_id, user_id),
+  CHECK ((state = 'generating') = (owner IS NOT NULL)),
+  CHECK ((owner IS NULL) = (lease_until IS NULL)),
+  CHECK ((state IN ('acknowledged', 'committed')) = (acknowledged_at IS NOT NULL)),
+  CHECK ((state IN ('committed', 'failed')) = (completed_at IS NOT NULL)),
+  CHECK ((state = 'failed') = (failure_code IS NOT NULL)),
+  CHECK ((failure_code IS NULL) = (failure_outcome IS NULL) AND (failure_code IS NULL) = (failure_retry IS NULL)),
+  CHECK (retry_at IS NULL OR state = 'pending'),
+  CHECK (steps > 1 OR state = 'pending'),      -- whatever it becomes, it begins as pending
+  CHECK ((stop_requested_at IS NULL) = (stop_attempt IS NULL)),
+  CHECK (attempt > 0 OR state IN ('pending', 'failed')),
+  CHECK (attempt = 0 OR (placed = 1 AND context IS NOT NULL))
+) STRICT;
+-- One answer at a time in a conversation: the database's word, not the scheduler's.
+CREATE UNIQUE INDEX requests_generating ON requests (conversation_id) WHERE state = 'generating';
+-- What a claim has to look at in its conversation: small, however large the file.
+CREATE INDEX requests_open ON requests (conversation_id, seq) WHERE (state NOT IN ('committed', 'failed') OR placed = 0);
+-- Requests without a question are not found through messages.
+CREATE INDEX requests_without_question ON requests (conversation_id, seq) WHERE kind IN ('regenerate', 'continue');
+
+CREATE TRIGGER requests_edges BEFORE UPDATE OF state ON requests
+WHEN NOT CASE OLD.state
+  WHEN 'pending'      THEN NEW.state = 'failed' OR (NEW.state = 'generating' AND NEW.attempt = OLD.attempt + 1)
+  WHEN 'generating'   THEN NEW.state IN ('pending', 'failed') OR NEW.state = 'acknowledged'
+  WHEN 'acknowledged' THEN NEW.state = 'committed'
+  WHEN 'failed'       THEN NEW.state = 'pending'
+  ELSE 0 END
+BEGIN SELECT RAISE(ABORT, 'requests: no such edge'); END;
+
+CREATE TRIGGER requests_identity BEFORE UPDATE OF id, request_id, conversation_id, user_id, kind, seq, fingerprint,
+  params, system_prompt, accepted_tx, created_at ON requests
+BEGIN SELECT RAISE(ABORT, 'requests: what was accepted does not change'); END;
+
+CREATE TRIGGER requests_attempt BEFORE UPDATE OF attempt ON requests
+WHEN NEW.attempt <> OLD.attempt + 1 OR NEW.state <> 'generating'
+BEGIN SELECT RAISE(ABORT, 'requests: only a claim changes the attempt'); END;
+
+CREATE TRIGGER requests_context BEFORE UPDATE OF context, context_dropped, placed, parent_seq ON requests
+WHEN (OLD.context IS NOT NULL AND (NEW.context IS NOT OLD.context OR NEW.context_dropped <> OLD.context_dropped))
+  OR (OLD.placed = 1 AND (NEW.placed <> 1 OR NEW.parent_seq <> OLD.parent_seq))
+BEGIN SELECT RAISE(ABORT, 'requests: the context is frozen, and the place'); END;
+
+CREATE TRIGGER requests_price BEFORE UPDATE OF model, price_input, price_cached, price_output ON requests
+WHEN OLD.state <> 'failed' OR NEW.state <> 'pending'
+BEGIN SELECT RAISE(ABORT, 'requests: only a restart changes the model or its price'); END;
+
+CREATE TRIGGER requests_no_delete BEFORE DELETE ON requests
+WHEN (SELECT purging FROM conversations WHERE id = OLD.conversation_id) IS NOT 1
+BEGIN SELECT RAISE(ABORT, 'requests: only a purge deletes'); END;
+
+-- Every change of state, in the transaction that changed it.
+CREATE TABLE transitions (
+  request_id INTEGER NOT NULL REFERENCES requests (id),
+  n          INTEGER NOT NULL CHECK (n >= 1),
+  from_state TEXT    NOT NULL,
+  to_state   TEXT    NOT NULL,
+  attempt    INTEGER NOT NULL,
+  actor      TEXT    NOT NULL,  -- user:ID, worker:LIFE, recovery:LIFE, reaper:LIFE
+  reason     TEXT    NOT NULL,
+  at         INTEGER NOT NULL,
+  tx         INTEGER NOT NULL,
+  PRIMARY KEY (request_id, n),
+  CHECK (CASE from_state
+    WHEN 'new'          THEN to_state = 'pending'
+    WHEN 'pending'      THEN to_state IN ('generating', 'failed')
+    WHEN 'generating'   THEN to_state IN ('pending', 'failed') OR to_state = 'acknowledged'
+    WHEN 'acknowledged' THEN to_state = 'committed'
+    WHEN 'failed'       THEN to_state = 'pending'
+    ELSE 0 END),
+  CHECK ((n = 1) = (from_state = 'new'))
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER transitions_no_update BEFORE UPDATE ON transitions
+BEGIN SELECT RAISE(ABORT, 'transitions are append-only'); END;
+CREATE TRIGGER transitions_no_delete BEFORE DELETE ON transitions
+WHEN (SELECT c.purging FROM requests r JOIN conversations c ON c.id = r.conversation_id WHERE r.id = OLD.request_id) IS NOT 1
+BEGIN SELECT RAISE(ABORT, 'transitions are append-only'); END;
+
+-- Every arrival of an accepted id. What a repeat was answered is written after
+-- the answer, in batches.
+CREATE TABLE arrivals (
+  request_id INTEGER NOT NULL REFERENCES requests (id),
+  n          INTEGER NOT NULL,
+  at         INTEGER NOT NULL,
+  source     TEXT    NOT NULL CHECK (source = 'web' OR source = 'api' OR source = 'form' OR source = 'queue' OR source = 'openai'),
+  decision   TEXT    NOT NULL CHECK (decision = 'first' OR decision = 'joined' OR decision = 'replayed' OR decision = 'conflict' OR decision = 'expired' OR decision = 'restarted'),
+  status     INTEGER,           -- HTTP status it was answered with, once known
+  PRIMARY KEY (request_id, n),
+  CHECK ((n = 1) = (decision = 'first'))
+) STRICT, WITHOUT ROWID;
+
+-- Every call to a model: the row is durable before the first byte leaves.
+CREATE TABLE attempts (
+  request_id     INTEGER NOT NULL REFERENCES requests (id),
+  n              INTEGER NOT NULL CHECK (n >= 1),  -- the fencing token it ran under
+  reason         TEXT    NOT NULL CHECK (reason = 'accepted' OR reason = 'engine_retry' OR reason = 'rerun' OR reason = 'restarted' OR reason = 'explicit'),  -- why it was allowed
+  owner          TEXT    NOT NULL,
+  model          TEXT    NOT NULL,
+  upstream_id    TEXT,                             -- the provider's name for the run
+  started_at     INTEGER NOT NULL,
+  dispatched_at  INTEGER NOT NULL,
+  first_token_at INTEGER,
+  ended_at       INTEGER,
+  outcome        TEXT CHECK (outcome = 'ok' OR outcome = 'none' OR outcome = 'definite' OR outcome = 'unknown' OR outcome = 'stopped' OR outcome = 'fenced'),
+  code           TEXT,                             -- of a failure
+  input_tokens   INTEGER,
+  cached_tokens  INTEGER,
+  output_tokens  INTEGER,
+  estimated      INTEGER CHECK (estimated IN (0, 1)),
+  tx             INTEGER NOT NULL,
+  PRIMARY KEY (request_id, n),
+  CHECK ((ended_at IS NULL) = (outcome IS NULL))
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER attempts_closed BEFORE UPDATE ON attempts
+WHEN OLD.outcome IS NOT NULL
+BEGIN SELECT RAISE(ABORT, 'attempts: a closed attempt does not change'); END;
+CREATE TRIGGER attempts_no_delete BEFORE DELETE ON attempts
+WHEN (SELECT c.purging FROM requests r JOIN conversations c ON c.id = r.conversation_id WHERE r.id = OLD.request_id) IS NOT 1
+BEGIN SELECT RAISE(ABORT, 'attempts are not deleted'); END;
+
+-- Text of an answer while it streams, a piece a second. What a failed attempt had
+-- got stays here and is shown; a finished answer is in its snapshot instead.
+CREATE TABLE partials (
+  request_id INTEGER NOT NULL REFERENCES requests (id),
+  attempt    INTEGER NOT NULL,
+  n          INTEGER NOT NULL,
+  text       TEXT    NOT NULL,
+  reasoning  TEXT    NOT NULL,
+  at         INTEGER NOT NULL,
+  PRIMARY KEY (request_id, attempt, n)
+) STRICT, WITHOUT ROWID;
+
+-- The answer as the model gave it: one a request, immutable.
+CREATE TABLE snapshots (
+  request_id    INTEGER PRIMARY KEY REFERENCES requests (id),
+  attempt       INTEGER NOT NULL,
+  model         TEXT    NOT NULL,
+  upstream_id   TEXT    NOT NULL,
+  content       TEXT    NOT NULL,
+  reasoning     TEXT    NOT NULL,
+  tool_calls    TEXT    NOT NULL,  -- JSON array, as the model gave them
+  finish        TEXT    NOT NULL CHECK (finish = 'stop' OR finish = 'length' OR finish = 'stopped' OR finish = 'filtered' OR finish = 'tool'),
+  input_tokens  INTEGER NOT NULL CHECK (input_tokens >= 0),
+  cached_tokens INTEGER NOT NULL CHECK (cached_tokens BETWEEN 0 AND input_tokens),
+  output_tokens INTEGER NOT NULL CHECK (output_tokens >= 0),
+  estimated     INTEGER NOT NULL CHECK (estimated IN (0, 1)),
+  sha256        BLOB    NOT NULL CHECK (length(sha256) = 32),  -- of content, a zero byte, reasoning, a zero byte, tool_calls
+  created_at    INTEGER NOT NULL,
+  tx            INTEGER NOT NULL
+) STRICT;
+
+CREATE TRIGGER snapshots_no_update BEFORE UPDATE ON snapshots
+BEGIN SELECT RAISE(ABORT, 'snapshots are immutable'); END;
+CREATE TRIGGER snapshots_no_delete BEFORE DELETE ON snapshots
+WHEN (SELECT c.purging FROM requests r JOIN conversations c ON c.id = r.conversation_id WHERE r.id = OLD.request_id) IS NOT 1
+BEGIN SELECT RAISE(ABORT, 'snapshots are immutable'); END;
+
+-- Turns of a conversation. A question carries its text, an answer is the snapshot
+-- of its request and stores no second copy. Where a message hangs in the tree
+-- follows from its request: a question under parent_seq, an answer under its own
+-- question or, when the request wrote none, under parent_seq.
+CREATE TABLE messages (
+  conversation_id INTEGER NOT NULL REFERENCES conversations (id),
+  seq             INTEGER NOT NULL CHECK (seq >= 1),
+  request_id      INTEGER NOT NULL,
+  role            TEXT    NOT NULL CHECK (role IN ('user', 'assistant')),
+  content         TEXT,
+  tokens          INTEGER NOT NULL,  -- estimated; decides what fits a model's context
+  created_at      INTEGER NOT NULL,
+  tx              INTEGER NOT NULL,
+  PRIMARY KEY (conversation_id, seq),
+  CHECK ((role = 'user') = (content IS NOT NULL))
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER messages_no_update BEFORE UPDATE ON messages
+BEGIN SELECT RAISE(ABORT, 'messages are append-only'); END;
+CREATE TRIGGER messages_no_delete BEFORE DELETE ON messages
+WHEN (SELECT purging FROM conversations WHERE id = OLD.conversation_id) IS NOT 1
+BEGIN SELECT RAISE(ABORT, 'messages are append-only'); END;
+
+-- Money. Outlives the conversation, without text; request_id stays unique for
+-- ever (requests.id is never given out twice).
+CREATE TABLE ledger (
+  id            INTEGER PRIMARY KEY,
+  request_id    INTEGER NOT NULL,
+  user_id       INTEGER NOT NULL REFERENCES users (id),
+  kind          TEXT    NOT NULL CHECK (kind = 'charge' OR kind = 'adjustment' OR kind = 'waste' OR kind = 'refund'),
+  attempt       INTEGER NOT NULL,
+  model         TEXT    NOT NULL,
+  input_tokens  INTEGER NOT NULL,
+  cached_tokens INTEGER NOT NULL,
+  output_tokens INTEGER NOT NULL,
+  micros        INTEGER NOT NULL,
+  estimated     INTEGER NOT NULL CHECK (estimated IN (0, 1)),
+  at            INTEGER NOT NULL,
+  tx            INTEGER NOT NULL,
+  CHECK (kind = 'adjustment' OR (kind = 'refund' AND micros <= 0) OR (kind IN ('charge', 'waste') AND micros >= 0))
+) STRICT;
+CREATE UNIQUE INDEX ledger_charge ON ledger (request_id) WHERE kind = 'charge';
+CREATE UNIQUE INDEX ledger_waste  ON ledger (request_id, attempt) WHERE kind = 'waste';
+
+CREATE TRIGGER ledger_no_update BEFORE UPDATE ON ledger
+BEGIN SELECT RAISE(ABORT, 'ledger is append-only'); END;
+CREATE TRIGGER ledger_no_delete BEFORE DELETE ON ledger
+BEGIN SELECT RAISE(ABORT, 'ledger is append-only'); END;
+
+-- The dedupe mark: this key has its answer. Lives as long as the conversation.
+CREATE TABLE processed (
+  request_id      TEXT    NOT NULL,
+  conversation_id INTEGER NOT NULL,
+  user_id         INTEGER NOT NULL,
+  request         INTEGER NOT NULL,  -- requests.id
+  fingerprint     BLOB    NOT NULL,
+  at              INTEGER NOT NULL,
+  tx              INTEGER NOT NULL,
+  PRIMARY KEY (request_id, conversation_id, user_id)
+) STRICT, WITHOUT ROWID;
+
+-- What is left of a purged conversation: sixteen bytes an id, so that none of
+-- its ids ever runs again. The tombstone of a ULID goes after the same time as
+-- evidence does, and then purge_horizon stands in for it.
+CREATE TABLE tombstones (
+  digest    BLOB    NOT NULL PRIMARY KEY CHECK (length(digest) = 16),
+  ulid_at   INTEGER,           -- the time inside the id; NULL when it has none, and then the row stays
+  purged_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX tombstones_old ON tombstones (purged_at) WHERE ulid_at IS NOT NULL;
