@@ -165,7 +165,7 @@ func (c *rawConn) learn(request []byte) error {
 		return err
 	}
 	c.answer = make([]byte, raw.Len())
-	c.end = bytes.Clone(raw.Bytes()[raw.Len()-8:])
+	c.end = bytes.Clone(raw.Bytes()[raw.Len()-3:])
 	return nil
 }
 
@@ -177,7 +177,7 @@ func (c *rawConn) ask(request []byte) error {
 		return err
 	}
 	if !bytes.HasPrefix(c.answer, statusOK) || !bytes.HasSuffix(c.answer, c.end) {
-		return fmt.Errorf("an answer is not like the first: %.200q … %q", c.answer, c.answer[len(c.answer)-8:])
+		return fmt.Errorf("an answer is not like the first: %.200q … %q", c.answer, c.answer[len(c.answer)-3:])
 	}
 	return nil
 }
