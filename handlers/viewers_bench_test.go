@@ -75,7 +75,7 @@ func (t talk) Stream(ctx context.Context, c llm.Call, emit func(llm.Piece)) (llm
 // The hub sends every token to every viewer by itself. So that it has air on two
 // cores, streams speak only a fifth of the time where there are 5,000 viewers.
 func BenchmarkViewers(b *testing.B) {
-	const rounds, slice = 5, 6*time.Second
+	const rounds, slice = 5, 6 * time.Second
 	raiseFileLimit(b)
 	for _, v := range []struct {
 		viewers int
