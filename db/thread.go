@@ -19,6 +19,8 @@ type Thread struct {
 	// Coming names the request whose answer this branch leads to and that has no
 	// place in Messages yet: an edit, another answer or more of one. "" for none.
 	Coming string
+	// Beside are the numbers of the answers in whose place that answer will stand.
+	Beside []int64
 	// End is the number of the last message of the branch that has its place.
 	End int64
 	// Aside says that the next question would not follow this branch.
@@ -227,6 +229,9 @@ func (c *conn) addUnanswered(t *Thread, tr tree, coming string) error {
 		t.Requests = append(t.Requests, rec)
 		if r.State == chat.StateGenerating {
 			t.Cursor = EventID(r.Attempt, len(rec.Content))
+		}
+		if mine && !r.Kind.WritesQuestion() {
+			t.Beside = tr.siblings(r.ParentSeq, "assistant")
 		}
 		if (mine || waits) && r.Kind.WritesQuestion() {
 			m := tr.turns[r.Seq].Message

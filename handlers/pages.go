@@ -24,6 +24,8 @@ func (s *server) pages(r chi.Router) {
 	r.Get("/", s.page(s.getHome))
 	r.Get("/c/{sessionID}", s.page(s.getChat))
 	r.Post("/c/{sessionID}", s.page(s.postForm))
+	r.Post("/c/{sessionID}/act", s.page(s.postAct))
+	r.Get("/c/{sessionID}/r/{requestID}", s.page(s.getReceiptPage))
 	r.Post("/language", s.page(s.postLanguage))
 }
 
@@ -82,7 +84,10 @@ func (s *server) frame(r *http.Request) views.Frame {
 
 // freshChat is a page for a conversation of which nothing is accepted yet.
 func (s *server) freshChat(r *http.Request, session string) (views.ChatPage, error) {
-	p := views.ChatPage{Frame: s.frame(r), SessionID: session, Fresh: true, RequestID: chat.NewID()}
+	p := views.ChatPage{Frame: s.frame(r), SessionID: session, Fresh: true, RequestID: chat.NewID(), Currency: s.Currency}
+	for _, m := range s.Engine.Models() {
+		p.Models = append(p.Models, m.Name)
+	}
 	list, _, err := s.DB.Conversations(r.Context(), s.user(r), db.List{Limit: listed})
 	for _, c := range list {
 		p.Conversations = append(p.Conversations, c.Conversation)
@@ -92,12 +97,10 @@ func (s *server) freshChat(r *http.Request, session string) (views.ChatPage, err
 
 // storedChat is the page of a conversation as it stands.
 func (s *server) storedChat(r *http.Request, session string) (views.ChatPage, error) {
-	t, err := s.DB.Thread(r.Context(), s.user(r), session)
-	if err != nil {
-		return views.ChatPage{}, err
+	p, err := s.freshChat(r, session)
+	if err == nil {
+		err = s.branch(r, &p, session)
 	}
-	p, err := s.freshChat(r, t.Conversation.SessionID)
-	p.Fresh, p.Title, p.Turns = false, t.Conversation.Title, views.Turns(t.Messages, t.Requests)
 	return p, err
 }
 
@@ -130,7 +133,8 @@ func (s *server) postForm(w http.ResponseWriter, r *http.Request) error {
 	}
 	// Forms send CRLF where scripts send LF: the same words must be the same intent.
 	content := strings.TrimRight(strings.ReplaceAll(form.Get("content"), "\r\n", "\n"), " \t\n")
-	ask, err := s.parseAsk(r, chatBody{SessionID: chi.URLParam(r, "sessionID"), RequestID: form.Get("requestId"), Content: content})
+	ask, err := s.parseAsk(r, chatBody{SessionID: chi.URLParam(r, "sessionID"), RequestID: form.Get("requestId"), Content: content,
+		Kind: chat.Kind(form.Get("kind")), ParentID: form.Get("parentId")})
 	if err != nil {
 		return s.refusedForm(w, r, err, content, form.Get("requestId"))
 	}
@@ -161,7 +165,10 @@ func (s *server) refusedForm(w http.ResponseWriter, r *http.Request, refused err
 	if err != nil {
 		return err
 	}
-	p.Error, p.Draft = problem, content
+	p.Error = problem
+	if content != "" {
+		p.Draft = content
+	}
 	if problem.Retry == chat.RetrySameID {
 		p.RequestID = requestID
 	}

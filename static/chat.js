@@ -3,12 +3,18 @@
 // conversation, while the page is visible. Everything shown is keyed by request
 // id and replaced by what the server renders.
 
+import { LiveAnswer } from './answer.js';
+import { Tails, place, seqOf } from './branches.js';
 import { readClock, serverNow, setClock } from './clock.js';
 import { Composer, Drafts } from './composer.js';
+import { copyText, prepare, textOf } from './copy.js';
+import { Earlier } from './earlier.js';
+import { openEditor } from './editor.js';
 import { Follow } from './follow.js';
 import { page } from './html.js';
-import { LiveAnswer, Log } from './log.js';
+import { Log, all } from './log.js';
 import { Outbox, attemptOf, judge } from './outbox.js';
+import { showReceipt } from './receipt.js';
 import { Stream } from './stream.js';
 import { countWords, explain, t } from './strings.js';
 import { ulid } from './ulid.js';
@@ -34,6 +40,7 @@ class Chat {
   /** @type {Stream | undefined} */ #stream;
   /** @type {Promise<void> | undefined} */ #refreshing;
   #refreshAgain = false;
+  #at = 0; // the message whose branch is shown instead of the one that questions follow; 0: none
 
   constructor() {
     const { session = '', account = '', serverTime, fresh } = document.body.dataset;
@@ -48,9 +55,16 @@ class Chat {
       account,
       fetch: call,
       report: (report) => this.#reported(report),
-      watched: (entry) => entry.sessionId === this.session && this.log.find('user', entry.requestId) !== null,
+      watched: (entry) => entry.sessionId === this.session && this.log.holder(entry.requestId) !== null,
     });
     if (this.fresh) this.#adoptFresh();
+    this.tails = new Tails(localStorage, this.session);
+    const query = new URLSearchParams(location.search);
+    this.#at = Number(query.get('at')) || 0;
+    const edit = query.get('edit');
+    if (edit) $('#text').value = ''; // it is changed in its place
+    for (const article of all($('#log'), 'article')) prepare(article);
+    this.earlier = new Earlier({ session: this.session, log: this.log, follow: this.follow, fetch: call, prepare });
     this.composer = new Composer({
       form: $('#composer'),
       drafts: this.drafts,
@@ -61,6 +75,7 @@ class Chat {
 
     this.#takeUp();
     this.#listen();
+    if (edit) this.log.numbered(edit)?.querySelector('[data-action=edit]')?.dispatchEvent(new MouseEvent('click', { bubbles: true, cancelable: true }));
     this.log.changed();
     this.outbox.start();
     this.#join();
@@ -82,8 +97,10 @@ class Chat {
   #takeUp() {
     for (const entry of this.outbox.list()) {
       if (entry.sessionId !== this.session) continue;
-      const question = this.log.find('user', entry.requestId);
-      if (!question) {
+      const question = this.log.holder(entry.requestId);
+      if (!question && this.log.find('assistant', entry.requestId)) {
+        this.outbox.settle(entry.requestId); // another answer, and final
+      } else if (!question) {
         this.outbox.doubt(entry.requestId); // whatever an earlier page heard, the server does not show it
         this.#showUnheard(entry);
       } else if (this.#live(question)) {
@@ -96,19 +113,29 @@ class Chat {
 
   /** @param {import('./outbox.js').Entry} entry */
   #showUnheard(entry) {
-    this.log.mark(this.log.question(entry.requestId, entry.body.content), entry.state === 'kept' ? 'kept' : 'sending');
+    this.log.mark(this.#place(entry.body), entry.state === 'kept' ? 'kept' : 'sending');
   }
 
   #listen() {
     document.addEventListener('click', (event) => {
       const button = /** @type {HTMLElement} */ (event.target).closest?.('[data-action]');
       const action = /** @type {HTMLElement | null} */ (button)?.dataset.action;
+      for (const menu of all(document, 'details.menu[open]')) if (!menu.contains(/** @type {Node} */ (event.target))) menu.removeAttribute('open');
+      if (!button || !action) return;
+      if (button.closest('#log')) this.#act(action, button, event);
       if (action === 'retry') this.retry(/** @type {HTMLButtonElement} */ (button));
       if (action === 'delete') this.delete(/** @type {HTMLButtonElement} */ (button));
       if (action === 'restore') this.restore(this.session);
       if (action === 'suggest') this.composer.suggest(/** @type {HTMLElement} */ (button).dataset.text ?? '');
       if (action === 'double') this.#double(/** @type {HTMLButtonElement} */ (button));
     });
+    document.addEventListener('keydown', (event) => {
+      const menu = event.key === 'Escape' && /** @type {Element} */ (event.target).closest?.('details.menu[open]');
+      if (!menu) return;
+      menu.removeAttribute('open');
+      /** @type {HTMLElement} */ (menu.querySelector('summary')).focus();
+      event.stopImmediatePropagation(); // it closes the menu and stops nothing
+    }, true);
     document.addEventListener('visibilitychange', () => this.#seen());
     addEventListener('pageshow', (event) => event.persisted && this.#seen());
     addEventListener('pagehide', () => this.#leave());
@@ -127,25 +154,134 @@ class Chat {
     this.#stream = undefined;
   }
 
+  /** What the buttons under messages do. @param {string} action @param {HTMLElement} button @param {MouseEvent} event */
+  #act(action, button, event) {
+    if (action === 'receipt') {
+      const { href } = /** @type {HTMLAnchorElement} */ (button);
+      if (!href || event.ctrlKey || event.metaKey || event.shiftKey) return;
+      event.preventDefault();
+      return showReceipt(href, call);
+    }
+    const article = /** @type {HTMLElement} */ (button.closest('article'));
+    const id = `${this.session}.${article.dataset.seq}`;
+    if (action !== 'edit' || !(event.ctrlKey || event.metaKey || event.shiftKey)) event.preventDefault();
+    else return;
+    switch (action) {
+      case 'copy':
+        return textOf(article, this.session, call).then((text) => this.#copy(button, text));
+      case 'copy-code':
+        return this.#copy(button, button.closest('.code')?.querySelector('code')?.textContent ?? '');
+      case 'edit':
+        return openEditor(article, { id, drafts: this.drafts, send: (content) => this.#ask({ kind: 'edit', parentId: id, content }) !== undefined });
+      case 'regenerate':
+        return this.#ask({ kind: 'regenerate', parentId: id });
+      case 'continue':
+        return this.#ask({ kind: 'continue', parentId: id });
+      case 'branch':
+        return this.#branch(/** @type {HTMLButtonElement} */ (button));
+    }
+  }
+
+  /** @param {HTMLElement} button @param {string} text */
+  async #copy(button, text) {
+    const copied = await copyText(text);
+    this.#announce(t(copied ? 'js.copied' : 'js.notCopied'));
+    if (!copied) return this.#notice(t('js.notCopied'));
+    button.classList.add('done');
+    setTimeout(() => button.classList.remove('done'), 1500);
+  }
+
   /**
-   * Sends a message: one call, one intent.
+   * Shows another version of a message, with what follows it there, and makes it
+   * the branch that questions follow; while an answer runs it is only read.
+   * @param {HTMLButtonElement} button
+   */
+  async #branch(button) {
+    const seq = Number(button.value);
+    const article = /** @type {HTMLElement} */ (button.closest('article'));
+    const versions = all($('#log'), 'article').filter((a) => a.querySelector('.versions')).map((a) => Number(a.dataset.seq)).filter(Boolean);
+    const { end } = document.body.dataset;
+    if (end) this.tails.leave(versions, seqOf(end));
+    button.disabled = true;
+    const [label] = [button.getAttribute('aria-label')];
+    const fresh = (await this.#fetch(this.tails.of(seq))) ?? (await this.#fetch(seq));
+    button.disabled = false;
+    if (!fresh) return this.#notice(t('js.unreachable'));
+    this.follow.release();
+    this.#leave();
+    const top = article.getBoundingClientRect().top;
+    this.#at = fresh.body.dataset.aside === undefined ? 0 : seqOf(fresh.body.dataset.end ?? '') || seq;
+    this.#adopt(fresh);
+    const now = this.log.numbered(seq) ?? this.log.holders().find((a) => a.dataset.kind);
+    if (now) {
+      this.earlier.keepInPlace(now, () => {});
+      scrollBy({ top: now.getBoundingClientRect().top - top, behavior: 'instant' });
+      const same = all(now, '.versions button').find((b) => b.getAttribute('aria-label') === label);
+      const other = all(now, '.versions button').find((b) => !(/** @type {HTMLButtonElement} */ (b).disabled));
+      (/** @type {HTMLButtonElement | undefined} */ (same)?.disabled ? other : same)?.focus({ preventScroll: true });
+    }
+    if (this.#at) await this.#makeHead(fresh.body.dataset.end ?? '');
+    this.#join();
+  }
+
+  /** Makes a message the one that questions follow. @param {string} head */
+  async #makeHead(head) {
+    try {
+      const response = await call(`/api/conversations/${this.session}`, { ...json({ head }), method: 'PATCH' });
+      if (!response.ok || document.body.dataset.end !== head) return; // an answer runs: it is only read
+      this.#at = 0;
+      delete document.body.dataset.aside;
+      $('#another')?.remove();
+    } catch {
+      // it is only read, and the page says so
+    }
+  }
+
+  /** @param {import('./outbox.js').Body} body @returns {HTMLElement} the message that carries its state */
+  #place(body) {
+    return place(this.log, body, (id) => this.#unheard(id));
+  }
+
+  /** @param {string} requestId whether no page of the server can have it yet */
+  #unheard(requestId) {
+    return (this.outbox.get(requestId)?.state ?? 'received') !== 'received';
+  }
+
+  /**
+   * Sends a message: one call, one intent. On a branch that the next question
+   * would not follow it hangs under its end.
    * @param {string} content
    * @returns {string | undefined} its request id, or nothing when it could not be kept; that is shown
    */
   send(content) {
-    let requestId;
+    const { aside, end } = document.body.dataset;
+    return this.#ask(aside !== undefined && end ? { kind: 'edit', parentId: end, content } : { content });
+  }
+
+  /**
+   * @param {Pick<import('./outbox.js').Body, 'kind' | 'parentId' | 'content'>} what
+   * @returns {string | undefined} as send
+   */
+  #ask(what) {
+    /** @type {import('./outbox.js').Body | undefined} */ let body;
     try {
-      requestId = ulid(serverNow());
-      this.outbox.put({ sessionId: this.session, requestId, content });
+      body = { sessionId: this.session, requestId: ulid(serverNow()), ...what };
+      this.outbox.put(body);
     } catch (error) {
       console.error(error);
-      this.#notice(t(requestId ? 'js.notKept' : 'js.noId'));
+      this.#notice(t(body ? 'js.notKept' : 'js.noId'));
       return undefined;
     }
     this.#notice('');
-    this.log.mark(this.log.question(requestId, content), 'sending');
-    this.follow.jump();
-    return requestId;
+    const holder = this.#place(body);
+    this.log.mark(holder, 'sending');
+    if (what.kind) {
+      this.#at = 0; // it moves the head to where it stands
+      this.#leave();
+    }
+    if (!what.kind || what.kind === 'edit') this.follow.jump();
+    else this.follow.following = true;
+    return body.requestId;
   }
 
   // The chip mints one id for all its clicks and sends each click: what a page
@@ -168,7 +304,7 @@ class Chat {
   #reported({ kind, entry, record, problem, attempt, ended }) {
     this.#showKept();
     if (entry.sessionId !== this.session) {
-      if (kind === 'refused') this.drafts.giveBack(entry.sessionId, entry.body.content);
+      if (kind === 'refused') this.drafts.giveBack(entry.sessionId, entry.body.content ?? '');
       return;
     }
     const { requestId } = entry;
@@ -176,11 +312,11 @@ class Chat {
     if (kind === 'elsewhere') {
       if (entry.state === 'received') this.#accepted(entry);
       else if (ended) this.log.remove(requestId); // refused; that tab gave the text back
-      else this.log.question(requestId, entry.body.content);
+      else this.#place(entry.body);
       if (entry.state === 'received' || ended) this.refresh();
       return;
     }
-    const question = this.log.question(requestId, entry.body.content);
+    const question = this.#place(entry.body);
     switch (kind) {
       case 'trying':
         if (entry.tries === 0 && !this.#live(question)) this.log.mark(question, 'sending');
@@ -193,7 +329,7 @@ class Chat {
         this.#accepted(entry);
         question.dataset.attempt = String(attempt);
         this.log.failed(question, problem);
-        if (problem.partial) this.refresh();
+        if (problem.partial || entry.body.kind) this.refresh();
         break;
       case 'record':
         this.#accepted(entry);
@@ -207,9 +343,10 @@ class Chat {
   /** @param {import('./outbox.js').Entry} entry @param {any} problem */
   #refused(entry, problem) {
     this.log.remove(entry.requestId);
-    this.drafts.giveBack(entry.sessionId, entry.body.content);
+    this.drafts.giveBack(entry.sessionId, entry.body.content ?? '');
     this.composer.show();
     this.#notice(explain(problem));
+    if (entry.body.kind) this.refresh(); // what it took out of sight comes back
     this.#join();
   }
 
@@ -218,7 +355,7 @@ class Chat {
   #accepted(entry) {
     if (!this.fresh) return;
     this.#settleDown();
-    this.#title(entry.body.content.trim().split('\n')[0].slice(0, 60));
+    this.#title((entry.body.content ?? '').trim().split('\n')[0].slice(0, 60));
     this.#listTitle();
   }
 
@@ -265,7 +402,7 @@ class Chat {
   // Opens the one stream of this tab: of the first request here that has no answer
   // yet. The others wait their turn, as they do in the server.
   #join() {
-    const running = this.log.questions().find((q) => this.#live(q));
+    const running = this.log.holders().find((q) => this.#live(q));
     this.composer.running(running !== undefined);
     if (document.hidden || this.#stream || !running) return;
     const requestId = running.dataset.request ?? '';
@@ -316,6 +453,7 @@ class Chat {
           this.#announce(t('js.answered', { n: countWords(live().body.textContent ?? '') }));
           this.follow.grown();
           this.#join();
+          this.refresh(); // its receipt, and what stands beside it
         },
         failed: (problem) => {
           answer?.cut();
@@ -323,6 +461,7 @@ class Chat {
           over();
           this.#announce(explain(problem));
           this.#join();
+          this.refresh(); // its number, and where a failed version stands
         },
         lost: () => {
           this.#stream = undefined;
@@ -335,7 +474,7 @@ class Chat {
 
   /** Stops what runs. Its stream says what came of it. */
   async stop() {
-    const running = this.log.questions().find((q) => this.#live(q));
+    const running = this.log.holders().find((q) => this.#live(q));
     if (!running) return;
     const attempt = Number(running.dataset.attempt || 0);
     const body = { sessionId: this.session, ...(running.dataset.state === 'generating' && attempt ? { attempt } : {}) };
@@ -356,11 +495,14 @@ class Chat {
     const requestId = question.dataset.request ?? '';
     button.disabled = true;
     try {
-      const response = await call(`/api/chat/retry/${requestId}`, json({ sessionId: this.session, attempt: Number(question.dataset.attempt || 0) }));
+      const attempt = Number(question.dataset.attempt || 0);
+      const { model } = button.dataset;
+      const response = await call(`/api/chat/retry/${requestId}`, json({ sessionId: this.session, attempt, ...(model ? { model } : {}) }));
       const verdict = judge(response.status, await response.text(), requestId);
       if (verdict.kind === 'record') {
         this.#notice('');
         this.log.state(question, verdict.record.state === 'pending' ? 'pending' : 'generating');
+        if (question.dataset.role === 'assistant') this.refresh(); // another version comes into the place of the first
         this.#join();
       } else if (verdict.kind === 'failed') {
         question.dataset.attempt = String(attemptOf(response)); // another one failed than that on screen
@@ -427,28 +569,64 @@ class Chat {
   }
 
   async #refresh() {
+    const fresh = (await this.#fetch(this.#at)) ?? (this.#at && (await this.#fetch((this.#at = 0))));
+    if (fresh) this.#adopt(fresh);
+    this.#join();
+  }
+
+  /**
+   * The page of this conversation, on one of its branches.
+   * @param {number} at
+   * @returns {Promise<Document | undefined>} nothing where it cannot be had: the page stays as it is; the stream and the outbox go on
+   */
+  async #fetch(at) {
     let fresh;
     try {
-      const response = await call(`/c/${this.session}`, { headers: { Accept: 'text/html' }, cache: 'no-store', redirect: 'error' });
+      const response = await call(`/c/${this.session}${at ? `?at=${at}` : ''}`, { headers: { Accept: 'text/html' }, cache: 'no-store', redirect: 'error' });
       fresh = page(await response.text());
     } catch {
-      return; // the page stays as it is; the stream and the outbox go on
+      return undefined;
     }
     // Another page (a portal, a login, another conversation) is not heard.
-    if (fresh.body.dataset.session !== this.session) return;
-    const log = fresh.querySelector('#log');
-    if (!log) return this.#notice(fresh.querySelector('h1')?.textContent ?? ''); // deleted meanwhile
+    if (fresh.body.dataset.session !== this.session) return undefined;
+    if (fresh.querySelector('#log')) return fresh;
+    this.#notice(fresh.querySelector('h1')?.textContent ?? ''); // deleted meanwhile
+    return undefined;
+  }
+
+  /** @param {Document} fresh a page of this conversation */
+  #adopt(fresh) {
+    const log = /** @type {HTMLElement} */ (fresh.querySelector('#log'));
     if (this.fresh) this.#settleDown();
     const streaming = this.#stream?.requestId;
-    this.log.reconcile(log, (id) => id === streaming || (this.outbox.get(id)?.state ?? 'received') !== 'received');
+    const above = !(/** @type {HTMLElement} */ (fresh.getElementById('earlier')).hidden);
+    const [first] = all(log, 'article');
+    const { role, request = '' } = first?.dataset ?? {};
+    const known = above && first && this.log.find(/** @type {any} */ (role), request)?.previousElementSibling;
+    this.log.reconcile(log, (id) => id === streaming || this.#unheard(id), above);
+    if (!known) this.earlier.adopt(fresh);
+    for (const article of all($('#log'), 'article:not(.streaming)')) prepare(article);
+    for (const name of ['aside', 'end']) {
+      const value = fresh.body.dataset[name];
+      if (value === undefined) delete document.body.dataset[name];
+      else document.body.dataset[name] = value;
+    }
+    if (location.pathname === `/c/${this.session}`) history.replaceState(history.state, '', this.#at ? `?at=${this.#at}` : location.pathname);
+    $('#another')?.remove();
+    const another = fresh.querySelector('#another');
+    if (another) $('#composer').before(document.adoptNode(another));
+    // What the server has not heard of stands where it was put.
+    for (const entry of this.outbox.list()) if (entry.sessionId === this.session && entry.state !== 'received') this.#showUnheard(entry);
     const [list, title] = [fresh.querySelector('#conversations'), fresh.querySelector('#title')];
     if (list && list.innerHTML !== $('#conversations').innerHTML) $('#conversations').replaceWith(document.adoptNode(list));
     if (title) $('#title').textContent = title.textContent;
     document.title = fresh.title;
-    for (const question of this.log.questions()) {
-      if (question.dataset.state && !this.#live(question)) this.outbox.settle(question.dataset.request ?? '');
+    for (const holder of this.log.holders()) {
+      if (holder.dataset.state && !this.#live(holder)) this.outbox.settle(holder.dataset.request ?? '');
     }
-    this.#join();
+    for (const entry of this.outbox.list()) {
+      if (entry.sessionId === this.session && entry.body.kind && !this.log.holder(entry.requestId) && this.log.find('assistant', entry.requestId)) this.outbox.settle(entry.requestId);
+    }
   }
 
   /** Messages of other conversations that still wait here. */

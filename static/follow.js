@@ -11,7 +11,7 @@ export class Follow {
   /** @param {HTMLButtonElement} button leads back to the end */
   constructor(button) {
     this.button = button;
-    addEventListener('wheel', (event) => event.deltaY < 0 && this.#release(), { passive: true });
+    addEventListener('wheel', (event) => event.deltaY < 0 && this.release(), { passive: true });
     addEventListener('scroll', () => this.#scrolled(), { passive: true });
     addEventListener('resize', () => this.#keepUp());
     button.addEventListener('click', () => this.jump());
@@ -44,12 +44,13 @@ export class Follow {
       this.following = true;
       this.button.hidden = true;
     } else if (scrollY < this.#top) {
-      this.#release();
+      this.release();
     }
     this.#top = scrollY;
   }
 
-  #release() {
+  /** Lets go: the reader is to stay where they are. */
+  release() {
     if (document.documentElement.scrollHeight > innerHeight) this.following = false;
   }
 

@@ -16,6 +16,25 @@ export function fragment(html) {
   return template.content;
 }
 
+/** Messages as they came from the server, before scripts put buttons into them. @type {WeakMap<Element, string>} */
+const served = new WeakMap();
+
+/**
+ * Notes what the server rendered for an element.
+ * @param {Element} element
+ * @param {string} html
+ */
+export function came(element, html) {
+  const template = document.createElement('template');
+  template.innerHTML = policy.createHTML(html);
+  served.set(element, template.innerHTML.trim());
+}
+
+/** @param {Element} element @returns {string} what the server rendered for it */
+export function asServed(element) {
+  return served.get(element) ?? element.innerHTML.trim();
+}
+
 /**
  * @param {string} html a whole page of this server
  * @returns {Document}

@@ -1,16 +1,21 @@
 // The messages on screen. The server's page is the truth; what is made here looks
 // the same and is replaced by it.
 
-import { fragment } from './html.js';
+import { asServed } from './html.js';
 import { explain } from './strings.js';
 
-/** @type {Record<string, string>} what a state looks like under a question */
+/** @type {Record<string, string>} what a state looks like */
 const marks = { pending: 'received', generating: 'answering', acknowledged: 'answered', committed: 'answered' };
 
 /** @param {string} id @returns {HTMLElement} */
-function clone(id) {
+export function clone(id) {
   const template = /** @type {HTMLTemplateElement} */ (document.getElementById(id));
   return /** @type {HTMLElement} */ (document.importNode(/** @type {Element} */ (template.content.firstElementChild), true));
+}
+
+/** @param {ParentNode} from @param {string} selector @returns {HTMLElement[]} */
+export function all(from, selector) {
+  return [...from.querySelectorAll(selector)].map((e) => /** @type {HTMLElement} */ (e));
 }
 
 export class Log {
@@ -19,9 +24,17 @@ export class Log {
     this.element = element;
   }
 
-  /** @returns {HTMLElement[]} the questions, in order */
-  questions() {
-    return [...this.element.querySelectorAll('article[data-role=user]')].map((a) => /** @type {HTMLElement} */ (a));
+  /**
+   * The messages that carry the state of a request, in order: questions, and other
+   * answers or more of one while they are not final.
+   */
+  holders() {
+    return all(this.element, 'article[data-state]');
+  }
+
+  /** @param {string} requestId @returns {HTMLElement | null} */
+  holder(requestId) {
+    return this.element.querySelector(`article[data-state][data-request="${CSS.escape(requestId)}"]`);
   }
 
   /** @param {'user' | 'assistant'} role @param {string} requestId @returns {HTMLElement | null} */
@@ -29,25 +42,43 @@ export class Log {
     return this.element.querySelector(`article[data-role=${role}][data-request="${CSS.escape(requestId)}"]`);
   }
 
+  /** @param {string | number} seq @returns {HTMLElement | null} the message with this number */
+  numbered(seq) {
+    return this.element.querySelector(`article[data-seq="${CSS.escape(String(seq))}"]`);
+  }
+
   /**
-   * The question of a request; a new one is put at the end.
+   * A new question at the end.
    * @param {string} requestId @param {string} content
    */
   question(requestId, content) {
-    let article = this.find('user', requestId);
-    if (!article) {
-      article = clone('question');
-      article.dataset.request = requestId;
-      /** @type {HTMLElement} */ (article.querySelector('.body')).textContent = content;
-      this.element.append(article);
-      this.changed();
-    }
+    const article = clone('question');
+    article.dataset.request = requestId;
+    /** @type {HTMLElement} */ (article.querySelector('.body')).textContent = content;
+    return this.#append(article);
+  }
+
+  /**
+   * A new answer at the end that is a request of its own.
+   * @param {string} requestId @param {string} kind
+   */
+  another(requestId, kind) {
+    const article = clone('answer');
+    article.dataset.request = requestId;
+    article.dataset.kind = kind;
+    return this.#append(article);
+  }
+
+  /** @param {HTMLElement} article */
+  #append(article) {
+    this.element.append(article);
+    this.changed();
     return article;
   }
 
   /** @param {string} requestId */
   remove(requestId) {
-    this.find('user', requestId)?.remove();
+    this.holder(requestId)?.remove();
     this.changed();
   }
 
@@ -57,6 +88,7 @@ export class Log {
     if (!article) {
       article = clone('answer');
       article.dataset.request = requestId;
+      settled(article);
       const question = this.find('user', requestId);
       if (question) question.after(article);
       else this.element.append(article);
@@ -66,38 +98,45 @@ export class Log {
   }
 
   /**
-   * Puts a delivery mark under a question.
-   * @param {HTMLElement} question
+   * Puts a delivery mark under a message.
+   * @param {HTMLElement} holder
    * @param {string} mark
    * @param {string} [why]
    */
-  mark(question, mark, why = '') {
-    const old = question.querySelector('.mark');
+  mark(holder, mark, why = '') {
+    const old = holder.querySelector('.mark');
     if (/** @type {HTMLElement} */ (old)?.dataset.mark !== mark) {
-      const all = /** @type {HTMLTemplateElement} */ (document.getElementById('marks'));
-      const fresh = all.content.querySelector(`[data-mark=${mark}]`);
-      if (fresh) old?.replaceWith(document.importNode(fresh, true));
+      const list = /** @type {HTMLTemplateElement} */ (document.getElementById('marks'));
+      const found = list.content.querySelector(`[data-mark=${mark}]`);
+      if (found) {
+        const fresh = /** @type {HTMLAnchorElement} */ (document.importNode(found, true));
+        // What the server has not got has no receipt.
+        if (mark !== 'sending' && mark !== 'kept') fresh.href = `/c/${document.body.dataset.session}/r/${encodeURIComponent(holder.dataset.request ?? '')}`;
+        old?.replaceWith(fresh);
+      }
     }
-    /** @type {HTMLElement} */ (question.querySelector('.why')).textContent = why;
-    this.#retry(question).hidden = mark !== 'failed' && mark !== 'unknown';
+    const reason = holder.querySelector('.why');
+    if (reason && reason.textContent?.trim() !== why) reason.textContent = why;
+    this.#again(holder, mark === 'failed' || mark === 'unknown');
   }
 
-  /** Shows the stored state of a request. @param {HTMLElement} question @param {string} state */
-  state(question, state) {
-    question.dataset.state = state;
-    if (marks[state]) this.mark(question, marks[state]);
+  /** Shows the stored state of a request. @param {HTMLElement} holder @param {string} state */
+  state(holder, state) {
+    if (holder.dataset.role === 'assistant' && marks[state] === 'answered') return settled(holder);
+    holder.dataset.state = state;
+    if (marks[state]) this.mark(holder, marks[state]);
   }
 
-  /** Shows that a request failed. @param {HTMLElement} question @param {any} problem */
-  failed(question, problem) {
-    question.dataset.state = 'failed';
-    this.mark(question, problem.outcome === 'unknown' ? 'unknown' : 'failed', explain(problem));
-    if (problem.retry === 'never') this.#retry(question).hidden = true;
-    const answer = this.find('assistant', question.dataset.request ?? '');
+  /** Shows that a request failed. @param {HTMLElement} holder @param {any} problem */
+  failed(holder, problem) {
+    holder.dataset.state = 'failed';
+    this.mark(holder, problem.outcome === 'unknown' ? 'unknown' : 'failed', explain(problem));
+    if (problem.retry === 'never') this.#again(holder, false);
+    const answer = this.find('assistant', holder.dataset.request ?? '');
     if (!answer) return;
     answer.classList.remove('streaming');
     if (answer.querySelector('.body')?.childElementCount) this.partial(answer, problem.code === 'stopped' ? 'stopped' : 'interrupted');
-    else answer.remove();
+    else if (answer !== holder) answer.remove();
   }
 
   /** Labels an answer that is not whole. @param {HTMLElement} answer @param {'stopped' | 'interrupted' | ''} kind */
@@ -106,29 +145,39 @@ export class Log {
     if (kind) answer.querySelector('.body')?.after(clone(`partial-${kind}`));
   }
 
+  /** Removes an article and all below it. @param {Element | null} from @param {(requestId: string) => boolean} except */
+  cut(from, except) {
+    for (let next; from; from = next) {
+      next = from.nextElementSibling;
+      if (!except(/** @type {HTMLElement} */ (from).dataset.request ?? '')) from.remove();
+    }
+  }
+
   /**
-   * Takes over the messages of a page the server just rendered.
+   * Takes over the messages of a page the server just rendered. A page has the last
+   * turns only; what is on screen above them stays.
    * @param {Element} fresh its #log
    * @param {(requestId: string) => boolean} ours whether what is on screen is newer than any page
+   * @param {boolean} partial whether there are turns above those of the page
    */
-  reconcile(fresh, ours) {
-    let next = this.element.firstElementChild;
+  reconcile(fresh, ours, partial) {
+    const articles = all(fresh, 'article');
     const seen = new Set();
-    for (const article of /** @type {NodeListOf<HTMLElement>} */ (fresh.querySelectorAll('article'))) {
+    const [first] = articles;
+    const top = first && partial ? this.find(/** @type {any} */ (first.dataset.role), first.dataset.request ?? '') : null;
+    for (let above = top?.previousElementSibling; above; above = above.previousElementSibling) seen.add(above);
+    let next = top ?? this.element.firstElementChild;
+    for (const article of articles) {
       const { role, request = '' } = article.dataset;
       let here = this.find(/** @type {any} */ (role), request);
-      if (!here || (!ours(request) && here.outerHTML !== article.outerHTML)) {
-        const node = document.adoptNode(article);
-        if (here && here === next) next = here.nextElementSibling;
-        here?.remove();
-        here = node;
-      }
+      if (!here) here = document.adoptNode(article);
+      else if (!ours(request)) sync(here, article);
       seen.add(here);
       if (here === next) next = here.nextElementSibling;
       else this.element.insertBefore(here, next);
     }
-    for (const article of [...this.element.querySelectorAll('article')]) {
-      if (!seen.has(article) && !ours(/** @type {HTMLElement} */ (article).dataset.request ?? '')) article.remove();
+    for (const article of all(this.element, 'article')) {
+      if (!seen.has(article) && !ours(article.dataset.request ?? '')) article.remove();
     }
     this.changed();
   }
@@ -137,84 +186,51 @@ export class Log {
     document.body.classList.toggle('empty', !this.element.querySelector('article'));
   }
 
-  /** @param {HTMLElement} question @returns {HTMLButtonElement} */
-  #retry(question) {
-    return /** @type {HTMLButtonElement} */ (question.querySelector('[data-action=retry]'));
+  /** @param {HTMLElement} holder @param {boolean} possible */
+  #again(holder, possible) {
+    const again = /** @type {HTMLElement | null} */ (holder.querySelector('.again'));
+    if (again) again.hidden = !possible;
   }
 }
 
+/** An answer that is final is no request of its own any more. @param {HTMLElement} article */
+function settled(article) {
+  for (const name of ['kind', 'state', 'attempt']) delete article.dataset[name];
+  article.querySelector('.delivery')?.remove();
+}
+
 /**
- * An answer while it streams. Block n owns some nodes; setting it again touches
- * only those, so a selection in earlier text stays.
+ * Makes an article what the server says it is, and leaves alone what is so
+ * already: a selection in its text, an open editor, a focused button.
+ * @param {HTMLElement} here @param {HTMLElement} fresh
  */
-export class LiveAnswer {
-  /** @type {{html: string, nodes: ChildNode[]}[]} */ #blocks = [];
-  #told = 0; // blocks that this connection told of
-  #thinking = false; // whether it told of reasoning
-
-  /** @param {HTMLElement} article */
-  constructor(article) {
-    this.article = article;
-    this.body = /** @type {HTMLElement} */ (article.querySelector('.body'));
-    this.reasoning = /** @type {HTMLElement} */ (article.querySelector('.reasoning'));
-    article.classList.add('streaming');
+function sync(here, fresh) {
+  if (here.classList.contains('editing')) return;
+  for (const { name } of [...here.attributes]) if (!fresh.hasAttribute(name)) here.removeAttribute(name);
+  for (const { name, value } of fresh.attributes) if (here.getAttribute(name) !== value) here.setAttribute(name, value);
+  let next = here.firstElementChild;
+  const kept = new Set();
+  for (const child of [...fresh.children]) {
+    const same = [...here.children].find((c) => !kept.has(c) && alike(c, child));
+    if (!same) {
+      const open = here.querySelector('details')?.open;
+      here.insertBefore(document.adoptNode(child), next);
+      if (open && child instanceof HTMLDetailsElement) child.open = true;
+      kept.add(child);
+      continue;
+    }
+    kept.add(same);
+    if (same === next) next = next.nextElementSibling;
+    else here.insertBefore(same, next);
+    while (next && kept.has(next)) next = next.nextElementSibling;
   }
+  for (const child of [...here.children]) if (!kept.has(child)) child.remove();
+}
 
-  /** A new connection tells everything again. */
-  joined() {
-    this.#told = 0;
-    this.#thinking = false;
-  }
-
-  /**
-   * Drops what the last connection did not tell of. A server that was killed may
-   * have stored less than it had sent, and what is stored is what counts.
-   */
-  cut() {
-    for (const block of this.#blocks.splice(this.#told)) for (const node of block.nodes) node.remove();
-  }
-
-  /** Discards everything: it belongs to an attempt that is over. */
-  reset() {
-    this.#blocks = [];
-    this.body.replaceChildren();
-    this.#thoughts('');
-  }
-
-  /** @param {number} n @param {string} html */
-  block(n, html) {
-    if (this.#blocks.length === 0) this.body.replaceChildren(); // what the page came with
-    this.#told = n + 1;
-    const old = this.#blocks[n];
-    if (old?.html === html) return;
-    const content = fragment(html);
-    const nodes = [...content.childNodes];
-    const after = old?.nodes.at(-1)?.nextSibling ?? null;
-    for (const node of old?.nodes ?? []) node.remove();
-    this.body.insertBefore(content, after);
-    this.#blocks[n] = { html, nodes };
-  }
-
-  /** @param {string} text */
-  think(text) {
-    const before = this.#thinking ? (this.reasoning.querySelector('.thoughts')?.textContent ?? '') : '';
-    this.#thinking = true;
-    this.#thoughts(before + text);
-  }
-
-  /** @param {any} record the final record */
-  finish(record) {
-    // Leave the nodes alone where the blocks already say the same.
-    if (this.#blocks.map((b) => b.html).join('') !== record.html) this.body.replaceChildren(fragment(record.html));
-    this.#blocks = [];
-    this.article.classList.remove('streaming');
-    this.article.dataset.seq = record.message?.seq ?? '';
-    /** @type {HTMLElement} */ (this.article.querySelector('.meta')).textContent = record.model;
-  }
-
-  /** @param {string} text */
-  #thoughts(text) {
-    this.reasoning.hidden = text === '';
-    /** @type {HTMLElement} */ (this.reasoning.querySelector('.thoughts')).textContent = text;
-  }
+/** @param {Element} a on screen @param {Element} b from the server */
+function alike(a, b) {
+  if (a.className !== b.className) return false;
+  if (a.className === 'body') return asServed(a) === b.innerHTML.trim();
+  if (a instanceof HTMLDetailsElement) return a.textContent === b.textContent && a.hidden === /** @type {HTMLElement} */ (b).hidden;
+  return a.outerHTML === b.outerHTML;
 }

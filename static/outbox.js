@@ -8,7 +8,12 @@
 // entry; the server sees one id.
 
 /**
- * @typedef {{sessionId: string, requestId: string, content: string}} Body
+ * @typedef {object} Body
+ * @property {string} sessionId
+ * @property {string} requestId
+ * @property {string} [content] of a question
+ * @property {'edit' | 'regenerate' | 'continue'} [kind] none is a message
+ * @property {string} [parentId] the message that an edit, another answer or more of one is about
  *
  * @typedef {object} Entry
  * @property {1} v

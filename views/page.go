@@ -3,6 +3,8 @@
 package views
 
 import (
+	"net/url"
+	"slices"
 	"strconv"
 
 	"github.com/a-h/templ"
@@ -33,14 +35,25 @@ type ChatPage struct {
 	Title     string // "" when it has none
 	Turns     []Turn
 	RequestID string // minted for this page, for a form that is sent without scripts
-	Draft     string // a refused text, given back
+	Draft     string // a refused text, given back, or one to be edited
 	Error     *chat.Problem
+	Currency  string
+	Models    []string // that a failed request may be asked again with
+
+	// What the composer sends: an ordinary message, or one that hangs under ParentID
+	// instead of the head.
+	Kind     chat.Kind
+	ParentID string
+	Editing  bool   // ParentID is a question, and the text is to be another one in its place
+	End      string // the last message of the branch that is shown
+	Aside    bool   // the next ordinary message would not follow that branch
+	Earlier  int64  // messages before the one with this number are not on the page; 0: none
 }
 
 // Unfinished reports whether an answer is still to come.
 func (p ChatPage) Unfinished() bool {
 	for _, t := range p.Turns {
-		if t.State.Live() {
+		if t.State.Live() || slices.ContainsFunc(t.Answers, func(a Answer) bool { return a.Live }) {
 			return true
 		}
 	}
@@ -52,139 +65,6 @@ type NotePage struct {
 	Frame
 	Title, Text string
 	Restorable  string // the conversation that can be brought back, or ""
-}
-
-// A Mark is the delivery mark under a question.
-type Mark string
-
-const (
-	MarkSending   Mark = "sending"   // on its way to the server
-	MarkKept      Mark = "kept"      // in the browser only
-	MarkReceived  Mark = "received"  // accepted and durable
-	MarkAnswering Mark = "answering" // a model is at it
-	MarkAnswered  Mark = "answered"  // the answer is final
-	MarkFailed    Mark = "failed"    // it failed, and it is known how
-	MarkUnknown   Mark = "unknown"   // it failed, and nobody can know whether it was billed
-)
-
-// Marks are all delivery marks.
-var Marks = []Mark{MarkSending, MarkKept, MarkReceived, MarkAnswering, MarkAnswered, MarkFailed, MarkUnknown}
-
-func (m Mark) text(l *Locale) string {
-	switch m {
-	case MarkSending:
-		return l.T("mark.sending")
-	case MarkKept:
-		return l.T("mark.kept")
-	case MarkReceived:
-		return l.T("mark.received")
-	case MarkAnswering:
-		return l.T("mark.answering")
-	case MarkAnswered:
-		return l.T("mark.answered")
-	case MarkFailed:
-		return l.T("mark.failed")
-	}
-	return l.T("mark.unknown")
-}
-
-// A Turn is a question and what came of it.
-type Turn struct {
-	RequestID string
-	Seq       int64
-	Question  string
-	State     chat.State
-	Attempt   int64
-	Problem   *chat.Problem // of a failed one
-	Dropped   int64         // earlier messages that did not fit into its context
-	Answers   []Answer      // more than one when an answer was continued
-}
-
-// Mark returns the delivery mark that the turn has.
-func (t Turn) Mark() Mark {
-	switch {
-	case t.State.Answered():
-		return MarkAnswered
-	case t.State == chat.StateGenerating:
-		return MarkAnswering
-	case t.State != chat.StateFailed:
-		return MarkReceived
-	case t.Problem != nil && t.Problem.Outcome == chat.OutcomeUnknown:
-		return MarkUnknown
-	}
-	return MarkFailed
-}
-
-func (t Turn) retryable() bool {
-	return t.State == chat.StateFailed && (t.Problem == nil || t.Problem.Retry != chat.RetryNever)
-}
-
-// An Answer is the text under a question: the final one, or as much of it as there
-// is.
-type Answer struct {
-	RequestID string
-	Seq       int64 // 0 while it is not final
-	Content   string
-	Reasoning string
-	Model     string
-	Finish    chat.Finish
-	Live      bool // more is coming
-	Broken    bool // no more is coming, and it is not whole
-}
-
-// Turns pairs the messages of a branch with the requests that have no answer.
-func Turns(messages []chat.Message, unanswered []chat.Record) []Turn {
-	open := make(map[string]chat.Record, len(unanswered))
-	for _, r := range unanswered {
-		open[r.RequestID] = r
-	}
-	var turns []Turn
-	for _, m := range messages {
-		if m.Role != "user" {
-			if len(turns) == 0 { // an answer without a question: imported so
-				turns = append(turns, Turn{State: chat.StateCommitted})
-			}
-			last := &turns[len(turns)-1]
-			last.Answers = append(last.Answers, Answer{
-				RequestID: m.RequestID, Seq: m.Seq, Content: m.Content, Reasoning: m.Reasoning, Model: m.Model, Finish: m.Finish,
-			})
-			continue
-		}
-		t := Turn{RequestID: m.RequestID, Seq: m.Seq, Question: m.Content, State: chat.StateCommitted, Dropped: m.ContextDropped}
-		if r, ok := open[m.RequestID]; ok {
-			t.State, t.Attempt, t.Problem, t.Dropped = r.State, r.Attempt, r.Error, r.ContextDropped
-			if r.Content != "" || r.State == chat.StateGenerating {
-				t.Answers = []Answer{{RequestID: r.RequestID, Content: r.Content, Model: r.Model,
-					Live: r.State.Live(), Broken: r.State == chat.StateFailed}}
-			}
-		}
-		turns = append(turns, t)
-	}
-	return turns
-}
-
-// partial returns how an answer that is not whole is labelled, "" for a whole one.
-func (t Turn) partial(a Answer) string {
-	switch {
-	case a.Finish == chat.FinishStopped, a.Broken && t.Problem != nil && t.Problem.Code == "stopped":
-		return "stopped"
-	case a.Broken:
-		return "interrupted"
-	}
-	return ""
-}
-
-// note returns what is to be said under an answer, "" for nothing.
-func (a Answer) note(l *Locale) string {
-	switch {
-	case a.Finish == chat.FinishLength:
-		return l.T("chat.length")
-	case a.Finish == chat.FinishFiltered:
-		return l.T("chat.filtered")
-	case a.Finish != "" && a.Finish != chat.FinishStopped && a.Content == "":
-		return l.T("chat.empty")
-	}
-	return ""
 }
 
 func (p ChatPage) title() string {
@@ -209,16 +89,35 @@ func (p ChatPage) bodyAttributes() templ.Attributes {
 	if p.Fresh {
 		a["data-fresh"] = true
 	}
+	if p.Aside {
+		a["data-aside"] = true
+	}
+	if p.End != "" {
+		a["data-end"] = p.End
+	}
 	if len(p.Turns) == 0 {
 		a["class"] = "empty"
 	}
 	return a
 }
 
-// seq is "" for a message that has no number yet.
-func seq(n int64) string {
-	if n == 0 {
+// act is where the buttons of messages post to without scripts.
+func (p ChatPage) act() templ.SafeURL { return templ.SafeURL("/c/" + p.SessionID + "/act") }
+
+// path is this conversation with one thing asked of it.
+func (p ChatPage) path(name string, n int64) templ.SafeURL {
+	return templ.SafeURL("/c/" + p.SessionID + "?" + name + "=" + seq(n))
+}
+
+func (p ChatPage) receipt(id string) templ.SafeURL {
+	return templ.SafeURL("/c/" + p.SessionID + "/r/" + url.PathEscape(id))
+}
+
+// retryValue names a failed request, the attempt that was seen to fail, and the
+// model to ask instead. Ids have no white space; a model may.
+func retryValue(id string, attempt int64, model string) string {
+	if id == "" {
 		return ""
 	}
-	return strconv.FormatInt(n, 10)
+	return id + " " + strconv.FormatInt(attempt, 10) + " " + model
 }

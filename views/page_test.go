@@ -13,18 +13,18 @@ import (
 
 func TestTurnsPairQuestionsWithAnswers(t *testing.T) {
 	failed := &chat.Problem{Code: "line_lost", Outcome: chat.OutcomeUnknown, Retry: chat.RetryExplicit}
-	turns := Turns([]chat.Message{
+	turns := Turns(Branch{Messages: []chat.Message{
 		{Seq: 1, Role: "user", RequestID: "R1", Content: "one"},
 		{Seq: 2, Role: "assistant", RequestID: "R1", Content: "first", Model: "demo", Finish: chat.FinishStopped},
 		{Seq: 3, Role: "assistant", RequestID: "R2", Content: "continued", Model: "demo", Finish: chat.FinishStop},
 		{Seq: 4, Role: "user", RequestID: "R3", Content: "two"},
 		{Seq: 5, Role: "user", RequestID: "R4", Content: "three"},
 		{Seq: 6, Role: "user", RequestID: "R5", Content: "four"},
-	}, []chat.Record{
+	}, Unanswered: []chat.Record{
 		{RequestID: "R3", State: chat.StateFailed, Attempt: 1, Content: "half", Model: "demo", Error: failed},
 		{RequestID: "R4", State: chat.StateGenerating, Attempt: 2, Model: "demo"},
 		{RequestID: "R5", State: chat.StatePending},
-	})
+	}})
 	type row struct {
 		id      string
 		mark    Mark
@@ -48,7 +48,7 @@ func TestTurnsPairQuestionsWithAnswers(t *testing.T) {
 			texts = append(texts, a.Content)
 			got.live = a.Live
 			if j == 0 {
-				got.label = turn.partial(a)
+				got.label = a.partial()
 			}
 		}
 		got.answers = strings.Join(texts, " ")
@@ -70,9 +70,10 @@ func TestThePageHasWhatScriptsAndTestsLookFor(t *testing.T) {
 		"article data-role=user data-request=R1 data-seq=1 data-state=committed",
 		"article data-role=assistant data-request=R1 data-seq=2",
 		"article data-role=user data-request=R3 data-state=failed data-attempt=1",
-		"span data-mark=unknown",
+		"a data-mark=unknown",
 		"p data-partial=interrupted",
-		"button data-action=retry",
+		"button data-action=retry form=act name=retry",
+		"form#act method=post action=/c/S1234567/act",
 		"nav#conversations",
 		"a href=/c/S1234567 aria-current=page",
 		"body data-session=S1234567 data-account=1",
@@ -157,7 +158,7 @@ func TestWhatPeopleAndModelsWroteIsInert(t *testing.T) {
 				}
 			}
 			for _, a := range n.Attr {
-				if strings.HasPrefix(a.Key, "on") || a.Key == "style" || a.Key == "href" && strings.Contains(strings.ToLower(a.Val), "script:") {
+				if strings.HasPrefix(a.Key, "on") || a.Key == "style" || a.Key == "href" && !strings.HasPrefix(a.Val, "/c/") && strings.Contains(strings.ToLower(a.Val), "script:") {
 					t.Errorf("%q: attribute %s=%q", evil, a.Key, a.Val)
 				}
 			}
@@ -175,12 +176,12 @@ func examplePage(lang string) ChatPage {
 			Conversations: []chat.Conversation{{SessionID: "S1234567", Title: "A title"}, {SessionID: "S7654321"}},
 		},
 		SessionID: "S1234567", Title: "A title", RequestID: "R9",
-		Turns: Turns([]chat.Message{
+		Turns: Turns(Branch{Messages: []chat.Message{
 			{Seq: 1, Role: "user", RequestID: "R1", Content: "one"},
 			{Seq: 2, Role: "assistant", RequestID: "R1", Content: "**first**", Model: "demo", Finish: chat.FinishStop},
 			{Seq: 3, Role: "user", RequestID: "R3", Content: "two"},
-		}, []chat.Record{{RequestID: "R3", State: chat.StateFailed, Attempt: 1, Content: "half", ContextDropped: 2,
-			Error: &chat.Problem{Code: "line_lost", Outcome: chat.OutcomeUnknown}}}),
+		}, Unanswered: []chat.Record{{RequestID: "R3", State: chat.StateFailed, Attempt: 1, Content: "half", ContextDropped: 2,
+			Error: &chat.Problem{Code: "line_lost", Outcome: chat.OutcomeUnknown}}}}),
 	}
 }
 

@@ -1,0 +1,70 @@
+package handlers
+
+import (
+	"encoding/hex"
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"semel/db"
+	"semel/views"
+)
+
+// getReceiptPage is the receipt of an intent for people.
+func (s *server) getReceiptPage(w http.ResponseWriter, r *http.Request) error {
+	k, err := s.key(r, chi.URLParam(r, "sessionID"))
+	if err != nil {
+		return db.ErrNotFound
+	}
+	// A receipt counts every arrival up to the moment it is read.
+	if err := s.Engine.FlushArrivals(r.Context()); err != nil {
+		return err
+	}
+	rc, err := s.DB.Receipt(r.Context(), k)
+	if err != nil {
+		return err
+	}
+	p, err := s.freshChat(r, k.SessionID)
+	if err != nil {
+		return err
+	}
+	title := ""
+	for _, c := range p.Conversations {
+		if c.SessionID == k.SessionID {
+			title = c.Title
+		}
+	}
+	return s.writePage(w, r, http.StatusOK, views.ReceiptOf(views.ReceiptPage{
+		Frame: p.Frame, SessionID: k.SessionID, Title: title, Receipt: s.receiptView(rc),
+	}))
+}
+
+// receiptView is a receipt as its page takes it; the numbers are those of the API.
+func (s *server) receiptView(rc db.Receipt) views.Receipt {
+	api := s.receiptOf(rc)
+	v := views.Receipt{
+		RequestID: api.RequestID, Kind: rc.Record.Kind, State: api.State, Problem: rc.Record.Error, Pruned: rc.Pruned,
+		Currency: s.Currency, Saved: api.CallsSaved, MoneySaved: api.MoneySaved.Micros, Snapshot: hex.EncodeToString(rc.Snapshot),
+	}
+	if rc.Record.Message != nil {
+		v.SnapshotAt = rc.Record.Message.CreatedAt.Time
+	}
+	for _, a := range rc.Arrivals {
+		v.Arrivals = append(v.Arrivals, views.Arrival{At: a.At, Source: a.Source, Decision: a.Decision, Status: a.Status})
+	}
+	for _, t := range rc.Transitions {
+		v.Transitions = append(v.Transitions, views.Transition{At: t.At, From: t.From, To: t.To, Attempt: t.Attempt, Reason: t.Reason})
+	}
+	for _, a := range rc.Attempts {
+		one := views.Attempt{N: a.N, Model: a.Model, Code: a.Code, DispatchedAt: a.DispatchedAt, FirstToken: a.FirstToken,
+			EndedAt: a.EndedAt, Outcome: a.Outcome}
+		if a.Usage != nil {
+			one.Usage = *a.Usage
+		}
+		v.Attempts = append(v.Attempts, one)
+	}
+	for _, l := range rc.Ledger {
+		v.Ledger = append(v.Ledger, views.LedgerRow{At: l.At, Kind: l.Kind, Attempt: l.Attempt, Micros: l.Micros, Estimated: l.Usage.Estimated})
+	}
+	return v
+}

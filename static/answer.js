@@ -1,0 +1,94 @@
+// An answer while it is written.
+
+import { addCopyButtons } from './copy.js';
+import { came, fragment } from './html.js';
+import { t } from './strings.js';
+
+/**
+ * An answer while it streams. Block n owns some nodes; setting it again touches
+ * only those, so a selection in earlier text stays.
+ */
+export class LiveAnswer {
+  /** @type {{html: string, nodes: ChildNode[]}[]} */ #blocks = [];
+  #told = 0; // blocks that this connection told of
+  #thinking = false; // whether it told of reasoning
+
+  /** @param {HTMLElement} article */
+  constructor(article) {
+    this.article = article;
+    this.body = /** @type {HTMLElement} */ (article.querySelector('.body'));
+    this.reasoning = /** @type {HTMLElement} */ (article.querySelector('.reasoning'));
+    article.classList.add('streaming');
+  }
+
+  /** A new connection tells everything again. */
+  joined() {
+    this.#told = 0;
+    this.#thinking = false;
+  }
+
+  /**
+   * Drops what the last connection did not tell of. A server that was killed may
+   * have stored less than it had sent, and what is stored is what counts.
+   */
+  cut() {
+    for (const block of this.#blocks.splice(this.#told)) for (const node of block.nodes) node.remove();
+  }
+
+  /** Discards everything: it belongs to an attempt that is over. */
+  reset() {
+    this.#blocks = [];
+    this.body.replaceChildren();
+    this.#thoughts('');
+  }
+
+  /** @param {number} n @param {string} html */
+  block(n, html) {
+    if (this.#blocks.length === 0) this.body.replaceChildren(); // what the page came with
+    this.#told = n + 1;
+    const old = this.#blocks[n];
+    if (old?.html === html) return;
+    const content = fragment(html);
+    const nodes = [...content.childNodes];
+    const after = old?.nodes.at(-1)?.nextSibling ?? null;
+    for (const node of old?.nodes ?? []) node.remove();
+    this.body.insertBefore(content, after);
+    this.#blocks[n] = { html, nodes };
+    for (const node of nodes) if (node instanceof HTMLElement) addCopyButtons(node);
+    this.#heading(t('js.reasoning'));
+  }
+
+  /** @param {string} text */
+  think(text) {
+    const before = this.#thinking ? (this.reasoning.querySelector('.thoughts')?.textContent ?? '') : '';
+    this.#thinking = true;
+    this.#thoughts(before + text);
+    this.#heading(this.#blocks.length ? t('js.reasoning') : t('js.thinking'));
+  }
+
+  /** @param {string} text */
+  #heading(text) {
+    const summary = this.reasoning.querySelector('summary');
+    if (summary && !this.reasoning.hidden && summary.textContent !== text) summary.textContent = text;
+  }
+
+  /** @param {any} record the final record */
+  finish(record) {
+    // Leave the nodes alone where the blocks already say the same.
+    if (this.#blocks.map((b) => b.html).join('') !== record.html) {
+      this.body.replaceChildren(fragment(record.html));
+      addCopyButtons(this.body);
+    }
+    came(this.body, record.html);
+    this.#blocks = [];
+    this.article.classList.remove('streaming');
+    this.article.dataset.seq = record.message?.seq ?? '';
+    /** @type {HTMLElement} */ (this.article.querySelector('.chip')).textContent = record.model;
+  }
+
+  /** @param {string} text */
+  #thoughts(text) {
+    this.reasoning.hidden = text === '';
+    /** @type {HTMLElement} */ (this.reasoning.querySelector('.thoughts')).textContent = text;
+  }
+}

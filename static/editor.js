@@ -1,0 +1,69 @@
+// Changing a question in its place. What is typed is kept per message, so that
+// Esc, a reload or a crash loses nothing: the editor opens with it again.
+
+import { Composition } from './keys.js';
+import { clone } from './log.js';
+
+/**
+ * @param {HTMLElement} article the question
+ * @param {object} with_
+ * @param {string} with_.id of the message
+ * @param {import('./composer.js').Drafts} with_.drafts
+ * @param {(text: string) => boolean} with_.send whether the text is safe; if not it stays here
+ */
+export function openEditor(article, { id, drafts, send }) {
+  const open = article.querySelector('.editor textarea');
+  if (open) return /** @type {HTMLElement} */ (open).focus();
+  const form = /** @type {HTMLFormElement} */ (clone('editor'));
+  const text = /** @type {HTMLTextAreaElement} */ (form.querySelector('textarea'));
+  const body = /** @type {HTMLElement} */ (article.querySelector('.body'));
+  const key = `edit.${id}`;
+  const touch = matchMedia('(pointer: coarse)');
+  const composition = new Composition(text);
+  text.value = drafts.get(key) || body.textContent || '';
+  text.enterKeyHint = touch.matches ? 'enter' : 'send';
+  article.classList.add('editing');
+  body.after(form);
+
+  const shape = () => {
+    text.style.height = 'auto';
+    text.style.height = `${text.scrollHeight}px`;
+  };
+  const close = () => {
+    form.remove();
+    article.classList.remove('editing');
+  };
+  const cancel = () => {
+    close();
+    /** @type {HTMLElement | null} */ (article.querySelector('[data-action=edit]'))?.focus();
+  };
+  text.addEventListener('input', () => {
+    try {
+      drafts.set(key, text.value === body.textContent ? '' : text.value);
+    } catch {
+      // A full storage loses the draft on reload; sending says so, typing does not.
+    }
+    shape();
+  });
+  text.addEventListener('keydown', (event) => {
+    if (composition.stops(event)) {
+      event.stopPropagation(); // it ends the change, not the answer that runs
+      cancel();
+    } else if (composition.sends(event, touch.matches)) {
+      event.preventDefault();
+      form.requestSubmit();
+    }
+  });
+  form.addEventListener('submit', (event) => {
+    event.preventDefault();
+    const content = text.value.replace(/^\s*\n/, '').trimEnd();
+    if (content === '') return text.focus();
+    close(); // the question is replaced by the new one
+    if (send(content)) return drafts.set(key, '');
+    openEditor(article, { id, drafts, send });
+  });
+  form.querySelector('[data-action=cancel]')?.addEventListener('click', cancel);
+  shape();
+  text.focus();
+  text.setSelectionRange(text.value.length, text.value.length);
+}
