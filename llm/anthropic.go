@@ -261,9 +261,9 @@ func (d *anthropicDecoder) event(e event) (last bool, err error) {
 			return false, err
 		}
 		d.count(m.Usage)
+		d.counted = d.counted || m.Usage != nil
 		if m.Delta.StopReason != "" {
 			d.stop(m.Delta.StopReason)
-			d.counted = m.Usage != nil
 		}
 	case "message_stop":
 		if !d.ended {
