@@ -281,7 +281,7 @@ func TestAStreamWithoutAnEndIsAFailure(t *testing.T) {
 		{"an error event without an error inside", frames("event: error\ndata: {\"message\":\"Overloaded\",\"type\":\"overloaded_error\"}"), chat.OutcomeDefinite, "provider_busy", ""},
 		{"an error event in words", frames(hello, "event: error\ndata: it broke"), chat.OutcomeDefinite, "provider_error", "Hel"},
 		{"OpenRouter", frames(hello, `{"id":"x","error":{"code":"server_error","message":"Provider disconnected"},"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}`), chat.OutcomeDefinite, "provider_error", "Hel"},
-		{"OpenRouter, in the choice", frames(first, `{"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error","error":{"code":502,"message":"Bad gateway"}}]}`), chat.OutcomeUnknown, "provider_error", ""},
+		{"OpenRouter, in the choice", frames(first, `{"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error","error":{"code":503,"message":"No provider"}}]}`), chat.OutcomeDefinite, "provider_busy", ""},
 		{"vLLM", frames(`{"object":"error","message":"maximum context length","type":"BadRequestError","code":400}`), chat.OutcomeDefinite, "context_too_long", ""},
 		{"DashScope", frames(`{"code":"DataInspectionFailed","message":"Input data may contain inappropriate content.","request_id":"x"}`), chat.OutcomeDefinite, "content_refused", ""},
 		{"a failure without words", frames(first, `{"error":{"code":503}}`), chat.OutcomeDefinite, "provider_busy", ""},

@@ -111,9 +111,6 @@ func (d *eventReader) readLine() ([]byte, error) {
 			d.r.Discard(len(chunk))
 			continue
 		}
-		if len(d.line)+i > maxEventBytes {
-			return nil, errEventTooLong
-		}
 		d.line = append(d.line, chunk[:i]...)
 		d.lf = chunk[i] == '\r'
 		d.r.Discard(i + 1)

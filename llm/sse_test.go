@@ -118,9 +118,9 @@ func TestAnEventHasABound(t *testing.T) {
 		t.Errorf("the longest line: got %d events, %v", len(got), err)
 	}
 	for name, r := range map[string]io.Reader{
-		"a line":          line(maxEventBytes),
-		"an endless line": endless('x'),
-		"lines of data":   io.MultiReader(strings.NewReader("data:"), filler(maxEventBytes/2), strings.NewReader("\ndata:"), filler(maxEventBytes/2), strings.NewReader("\ndata:x\n\n")),
+		"a line":        line(maxEventBytes),
+		"a comment":     io.MultiReader(strings.NewReader(":"), filler(maxEventBytes+1<<16), strings.NewReader("\n\n")),
+		"lines of data": io.MultiReader(strings.NewReader("data:"), filler(maxEventBytes/2), strings.NewReader("\ndata:"), filler(maxEventBytes/2), strings.NewReader("\ndata:x\n\n")),
 	} {
 		if _, err := readEvents(r); !errors.Is(err, errEventTooLong) {
 			t.Errorf("%s: got %v", name, err)
