@@ -302,8 +302,8 @@ func (d *anthropicDecoder) block(index int, data []byte) error {
 	case "thinking":
 		return d.add(Piece{Reasoning: b.Thinking})
 	case "tool_use":
-		if string(b.Input) == "null" || string(b.Input) == "{}" {
-			b.Input = nil // it comes in pieces, or there is none
+		if string(b.Input) == "null" {
+			b.Input = nil
 		}
 		if err := d.grow(toolCallBytes + len(b.ID) + len(b.Name) + len(b.Input)); err != nil {
 			return err

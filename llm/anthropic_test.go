@@ -204,6 +204,10 @@ func TestAnthropicStopReasons(t *testing.T) {
 			t.Errorf("%s: got %+v, %v; want %s", reason, h.Answer, h.err, want)
 		}
 	}
+	h := askAnthropic(t, user("Hi"), "text/event-stream", sse(anthropicStart, `{"type":"message_delta","delta":{"stop_reason":null},"usage":{"output_tokens":3}}`, anthropicStop), false)
+	if h.err != nil || h.Finish != chat.FinishStop {
+		t.Errorf("an end without a reason: got %+v, %v", h.Answer, h.err)
+	}
 }
 
 func TestAnthropicRefusalWithoutAWordIsAFailure(t *testing.T) {
@@ -267,10 +271,10 @@ func TestAnthropicFailuresInsideAStream(t *testing.T) {
 
 func TestAnthropicAnswersThatAreNoStream(t *testing.T) {
 	whole := `{"id":"msg_1","type":"message","role":"assistant","content":[{"type":"thinking","thinking":"Hm","signature":"x"},` +
-		`{"type":"text","text":"Tea "},{"type":"text","text":"it is."},{"type":"tool_use","id":"toolu_1","name":"sign","input":{"n":1}}],` +
+		`{"type":"text","text":"Tea "},{"type":"text","text":"it is."},{"type":"tool_use","id":"toolu_1","name":"sign","input":{"n":1}},{"type":"tool_use","id":"toolu_2","name":"nothing","input":null}],` +
 		`"stop_reason":"tool_use","usage":{"input_tokens":5,"cache_read_input_tokens":null,"output_tokens":9}}`
 	want := Answer{Content: "Tea it is.", Reasoning: "Hm", Finish: chat.FinishTool, UpstreamID: "msg_1",
-		ToolCalls: []ToolCall{{"toolu_1", "sign", `{"n":1}`}}, Usage: chat.Usage{InputTokens: 5, OutputTokens: 9}}
+		ToolCalls: []ToolCall{{"toolu_1", "sign", `{"n":1}`}, {"toolu_2", "nothing", "{}"}}, Usage: chat.Usage{InputTokens: 5, OutputTokens: 9}}
 	for _, mediaType := range []string{"application/json", "text/event-stream"} {
 		if h := askAnthropic(t, user("Hi"), mediaType, whole, false); h.err != nil || !reflect.DeepEqual(h.Answer, want) {
 			t.Errorf("as %s: got %+v, %v", mediaType, h.Answer, h.err)
@@ -281,9 +285,9 @@ func TestAnthropicAnswersThatAreNoStream(t *testing.T) {
 		"<html>Sign in</html>": "provider_error",
 		"{}":                   "provider_error",
 		`{"type":"message"}`:   "provider_error",
-		strings.Replace(whole, "tool_use", "", 2): "provider_error",
-		whole[:len(whole)-1]:                      "provider_error",
-		"null":                                    "line_lost",
+		strings.Replace(whole, `"stop_reason":"tool_use"`, `"stop_reason":null`, 1): "provider_error",
+		whole[:len(whole)-1]: "provider_error",
+		"null":               "line_lost",
 	} {
 		if h := askAnthropic(t, user("Hi"), "application/json", text, false); !is(h.err, chat.OutcomeUnknown, false, code) {
 			t.Errorf("%q: got %+v, %v; want unknown, %s", text, h.Answer, h.err, code)
@@ -424,6 +428,7 @@ func TestAContinuedAnswerIsJoinedWithoutDoubledSpace(t *testing.T) {
 		{"one\u3000", "「two」", "「two」"},
 		{"one\u3000 ", "\u3000 two", "two"},
 		{"one ", " ", ""},
+		{"one ", "two three", "two three"},
 	} {
 		c := Call{Model: "claude-haiku-4-5", Continue: true, Turns: []Turn{{"user", "A"}, {"assistant", tt.before}}}
 		_, _, h := sent(t, anthropicClient, c, anthropicSays(tt.says))

@@ -34,7 +34,7 @@ func (p *BackgroundResponses) Stream(ctx context.Context, c Call, emit func(Piec
 	r.started = c.Started
 	done, err := p.dispatch(ctx, r, true)
 	switch {
-	case !done && r.upstream != "" && ctx.Err() == nil:
+	case !done && r.upstream != "":
 		err = p.follow(ctx, r)
 	case !done:
 		err = r.unfinished(ctx, err)

@@ -277,21 +277,29 @@ func TestARunIsFollowedWhereverItsLineDies(t *testing.T) {
 	named := strings.Index(text, "\n\n") + 2
 	at := 0 // one call at a time
 	event := func(i int) string { return sse(responseRecorded[i]) }
+	gone := func(w http.ResponseWriter, n int) { refuseWith(w, http.StatusNotFound) }
 	for name, s := range map[string]*runServer{
 		"streamed": {},
 		"streamed from the first event again": {
 			stream: func(w http.ResponseWriter, n, after int) { reply(w, "text/event-stream", text, false) },
-			look:   func(w http.ResponseWriter, n int) { refuseWith(w, http.StatusNotFound) }},
+			look:   gone},
 		"one event a line": {stream: func(w http.ResponseWriter, n, after int) {
 			reply(w, "text/event-stream", event(after + 1)[:len(event(after+1))-1], false)
-		}},
+		}, look: gone},
+		"one event a line, and nothing on every other": {stream: func(w http.ResponseWriter, n, after int) {
+			if n%2 == 0 {
+				reply(w, "text/event-stream", event(after+1), false)
+				return
+			}
+			refuseWith(w, http.StatusServiceUnavailable)
+		}, look: func(w http.ResponseWriter, n int) { refuseWith(w, http.StatusServiceUnavailable) }},
 		"cut in each event": {stream: func(w http.ResponseWriter, n, after int) {
 			next := event(after + 1)
 			if after+2 < len(responseRecorded) {
 				next += event(after + 2)[:20]
 			}
 			reply(w, "text/event-stream", next, true)
-		}},
+		}, look: gone},
 		"only looked at": {stream: func(w http.ResponseWriter, n, after int) { refuseWith(w, http.StatusBadRequest) }},
 		"looked at, at last": {
 			stream: func(w http.ResponseWriter, n, after int) { refuseWith(w, http.StatusNotFound) },
@@ -630,19 +638,25 @@ func answered(status int, body string) (*http.Response, error) {
 
 func TestARunIsLookedAtInEvenPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		start, looks := time.Now(), 0
-		transport := pretend(func(r *http.Request) (*http.Response, error) {
-			if r.URL.RawQuery != "" {
-				return answered(400, "")
-			}
-			if looks++; looks <= 100 {
+		for status, stream := range map[int]string{400: "", 200: response("in_progress", "", "")} {
+			start, streams, looks := time.Now(), 0, 0
+			transport := pretend(func(r *http.Request) (*http.Response, error) {
+				if r.URL.RawQuery != "" {
+					streams++
+					return answered(status, stream)
+				}
+				switch looks++; {
+				case looks > 100:
+					return answered(200, responseDone)
+				case looks%2 == 0: // not in a row
+					return answered(503, "")
+				}
 				return answered(200, response("in_progress", "", ""))
+			})
+			a, err := NewResponses(transport, Endpoint{}, true).(Reattacher).Reattach(t.Context(), user("Hi"), "resp_1", func(Piece) {})
+			if err != nil || a.Content != responseWant.Content || time.Since(start) != 100*time.Second || streams != 1 {
+				t.Errorf("got %+v, %v after %v and %d streams", a, err, time.Since(start), streams)
 			}
-			return answered(200, responseDone)
-		})
-		a, err := NewResponses(transport, Endpoint{}, true).(Reattacher).Reattach(t.Context(), user("Hi"), "resp_1", func(Piece) {})
-		if err != nil || a.Content != responseWant.Content || time.Since(start) != 100*time.Second {
-			t.Errorf("got %+v, %v after %v", a, err, time.Since(start))
 		}
 	})
 }
