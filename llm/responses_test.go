@@ -694,6 +694,24 @@ func TestARunIsGivenUpWhenItIsAskedForInVain(t *testing.T) {
 	}
 }
 
+func TestAStateWithoutAnEndIsNotReadToIt(t *testing.T) {
+	looks := 0
+	transport := pretend(func(r *http.Request) (*http.Response, error) {
+		resp, err := answered(400, "")
+		if r.URL.RawQuery == "" {
+			looks++
+			resp.StatusCode, resp.Body = 200, io.NopCloser(endless('x'))
+		}
+		return resp, err
+	})
+	h := hear(t, func(emit func(Piece)) (Answer, error) {
+		return backgroundClient(transport, Endpoint{}).(Reattacher).Reattach(t.Context(), user("Hi"), "resp_1", emit)
+	})
+	if !is(h.err, chat.OutcomeDefinite, false, "answer_too_long") || looks != 1 {
+		t.Errorf("got %v after %d looks", h.err, looks)
+	}
+}
+
 func TestAPauseEndsWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := pretend(func(r *http.Request) (*http.Response, error) { return answered(200, response("queued", "", "")) })
