@@ -442,10 +442,13 @@ type article struct {
 
 func (tb *tab) articles() ([]article, error) {
 	var list []article
-	err := tb.eval(`[...document.querySelectorAll('#log > article')].map((a) => ({
+	err := tb.eval(`[...document.querySelectorAll('#log > article')].map((a) => {
+		const body = a.querySelector('.body').cloneNode(true);
+		for (const button of body.querySelectorAll('.copy')) button.remove(); // ours, not the message's
+		return {
 		Role: a.dataset.role, Request: a.dataset.request, Seq: a.dataset.seq ?? '', State: a.dataset.state ?? '',
 		Mark: a.querySelector('.mark')?.dataset.mark ?? '', Partial: a.querySelector('[data-partial]')?.dataset.partial ?? '',
-		Text: a.querySelector('.body').textContent, HTML: a.querySelector('.body').innerHTML,
-		Streaming: a.classList.contains('streaming')}))`, &list)
+		Text: body.textContent, HTML: body.innerHTML, Streaming: a.classList.contains('streaming')};
+	})`, &list)
 	return list, err
 }

@@ -44,10 +44,10 @@ func (tb *tab) inert() {
 	tb.t.Helper()
 	bad := js[[]string](tb, `(() => {
 		const bad = window.pwned ? ['it ran'] : [];
-		for (const e of document.querySelectorAll('#log .body *, #log .meta *, #conversations *, #title *, #notice span *')) {
+		for (const e of document.querySelectorAll('#log .body *, #log .chip, #conversations *, #title *, #notice span *')) {
 			if (!['p', 'a', 'pre', 'code', 'em', 'strong', 'ol', 'ul', 'li', 'blockquote', 'table', 'thead', 'tbody', 'tr', 'th', 'td',
-				'br', 'hr', 'del', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'span', 'div'].includes(e.localName)) bad.push(e.outerHTML);
-			for (const a of e.attributes) if (/^on|^style$|^src|action|^id$/.test(a.name)) bad.push(e.outerHTML);
+				'br', 'hr', 'del', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'span', 'div'].includes(e.localName) && !e.matches('.copy')) bad.push(e.outerHTML);
+			for (const a of e.attributes) if (/^on|^style$|^src|^(form)?action$|^id$/.test(a.name)) bad.push(e.outerHTML);
 			if (e.localName === 'a' && !['http:', 'https:', 'mailto:'].includes(e.protocol)) bad.push(e.outerHTML);
 		}
 		return bad;
