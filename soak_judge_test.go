@@ -3,6 +3,7 @@ package main
 import (
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -99,14 +100,8 @@ func (s *soak) judgeCalls(d *sql.DB) soakSum {
 	t := s.t
 	t.Helper()
 	list := s.soaked(d)
-	announced := map[press]int{}
-	sum := soakSum{outcomes: map[string]int{}}
-	for _, l := range s.lives {
-		for _, p := range dispatches(l) {
-			announced[p]++
-		}
-		sum.reattached += len(reattachedLine.FindAllString(l.log.String(), -1))
-	}
+	announced := maps.Clone(s.announced)
+	sum := soakSum{outcomes: map[string]int{}, reattached: s.reattached}
 	prompts := map[string][]time.Time{}
 	for _, p := range s.providers {
 		for id, at := range p.arrivals() {
@@ -184,6 +179,9 @@ func (s *soak) judgeAnswers(d *sql.DB, final map[*intent]*told) {
 			if wrong != "" {
 				s.t.Errorf("%s: %+v\n%s", wrong, *f, s.journal(in))
 			}
+		}
+		if attempt, ok := s.stopped[in.id]; ok && f.attempt > attempt && !s.pressed[press{in.id, attempt}] {
+			s.t.Errorf("attempt %d was stopped, nobody asked for another, and there were %d\n%s", attempt, f.attempt, s.journal(in))
 		}
 	}
 	s.judgeOrder(all)

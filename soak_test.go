@@ -83,7 +83,7 @@ func TestEachPromptIsAnAttemptOnRecordWhateverProvidersDo(t *testing.T) {
 	w := newWorld(t)
 	s := &soak{
 		killer:    &killer{world: w, rng: rng, db: db, copy: filepath.Join(t.TempDir(), "copy.db"), stopped: map[string]int64{}},
-		providers: list, pressed: map[press]bool{},
+		providers: list, pressed: map[press]bool{}, announced: map[press]int{},
 	}
 	enough, calm := make(chan struct{}), make(chan struct{})
 	var clients, chaos sync.WaitGroup
@@ -108,6 +108,7 @@ func TestEachPromptIsAnAttemptOnRecordWhateverProvidersDo(t *testing.T) {
 		} else {
 			s.kill(l)
 		}
+		s.remember(l)
 		s.judgeFile()
 		l = serveNow(t, db)
 		s.lives = append(s.lives, l)
@@ -126,6 +127,7 @@ func TestEachPromptIsAnAttemptOnRecordWhateverProvidersDo(t *testing.T) {
 	final := w.collect()
 	l.kill()
 	w.end()
+	s.remember(l)
 	verifyFile(t, db)
 	d := openSQL(t, copyDatabase(t, db, s.copy))
 	s.judgeAnswers(d, final)
@@ -142,6 +144,9 @@ type soak struct {
 	*killer
 	providers []*provider
 	lives     []*life
+
+	announced  map[press]int // how often processes that are gone said that they dispatch
+	reattached int           // runs they followed
 
 	mu      sync.Mutex
 	pressed map[press]bool
@@ -191,6 +196,14 @@ func dispatches(l *life) (list []press) {
 		list = append(list, press{m[1], attempt})
 	}
 	return list
+}
+
+// remember takes down what a process that is gone said it did.
+func (s *soak) remember(l *life) {
+	for _, p := range dispatches(l) {
+		s.announced[p]++
+	}
+	s.reattached += len(reattachedLine.FindAllString(l.log.String(), -1))
 }
 
 // judgeFile judges the calls so far, when no process has the file.
