@@ -358,4 +358,4 @@ CREATE INDEX tombstones_old ON tombstones (purged_at) WHERE ulid_at IS NOT NULL;
 -- what it finds is looked at again. It is filled behind the writers' backs, up to
 -- instance.indexed_tx. The tokenizer takes everything but ASCII signs and spaces for
 -- letters, and there are none of those in it.
-CREATE VIRTUAL TABLE search USING fts5 (tokens, content = '', contentless_delete = 1, detail = none, prefix = '2 3', tokenize = 'ascii');
+CREATE VIRTUAL TABLE search USING fts5 (tokens, content = '', contentless_delete = 1, detail = none, tokenize = 'ascii');

@@ -20,9 +20,12 @@ const (
 	// are not in the index yet. Normally those are none, or what came this second.
 	tailLength = 2000
 
-	// maxLooks is how many messages one search may look at before it gives back
-	// what it has, with a next page: a query may be found in everything.
+	// How many candidates one search looks at, and of how many it reads the text,
+	// before it gives back what it has, with a next page: a query may be found in
+	// everything, or its parts everywhere and nowhere together. What is on earlier
+	// pages does not count, or no page would get further than the first.
 	maxLooks = 20_000
+	maxReads = 1000
 )
 
 // A searcher is one search under way.
@@ -33,6 +36,7 @@ type searcher struct {
 	before int64          // hits from here on are on earlier pages
 	taken  map[int64]bool // conversations that were found, on this page or before
 	looks  int
+	reads  int
 	last   int64 // the newest hit that was looked at and is older than all so far
 	found  []Listed
 	next   string
@@ -75,11 +79,18 @@ func (s *searcher) look(r row) error {
 	if err := r.scan(&at, &conversation, &seq); err != nil {
 		return err
 	}
-	if s.looks++; s.looks > maxLooks {
-		s.next = strconv.FormatInt(at+1, 10)
-		return errEnough
+	taken := s.taken[conversation]
+	if at < s.before {
+		s.looks++
+		if !taken {
+			s.reads++
+		}
+		if s.looks > maxLooks || s.reads > maxReads {
+			s.next = strconv.FormatInt(at+1, 10)
+			return errEnough
+		}
 	}
-	if s.taken[conversation] {
+	if taken {
 		return nil
 	}
 	text := ""
@@ -113,8 +124,8 @@ func (s *searcher) look(r row) error {
 }
 
 const (
-	sliceMessages = 64      // messages that one slice of the index takes
-	sliceBytes    = 128_000 // text after which it takes no more of them
+	sliceMessages = 16     // messages that one slice of the index takes
+	sliceBytes    = 32_000 // text after which it takes no more of them
 )
 
 // IndexSlice takes the next messages and titles into the search index, one slice a
@@ -160,6 +171,10 @@ func (d *DB) IndexSlice(ctx context.Context) (more bool, err error) {
 	})
 	return len(slice) == sliceMessages || size >= sliceBytes, err
 }
+
+// Crowded reports whether callers wait for each other in the write queue: what can
+// wait should.
+func (d *DB) Crowded() bool { return d.crowded.Load() }
 
 const (
 	sqlSelectIndexed = `SELECT indexed_tx FROM instance`

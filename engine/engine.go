@@ -52,6 +52,7 @@ type Options struct {
 	Lease        time.Duration // 3 minutes
 	Heartbeat    time.Duration // 20 seconds
 	PartialEvery time.Duration // 1 second
+	IndexAfter   time.Duration // half a second: messages gather as long before the search index takes them
 	// Stall is called by a worker before it writes its result; tests hold it there
 	// past its lease.
 	Stall func(chat.Request)
@@ -81,10 +82,11 @@ type Engine struct {
 	limiters  map[int64]*limiter         // under mu
 	draining  bool                       // under mu
 
-	trouble  atomic.Pointer[string]
-	reaped   atomic.Pointer[time.Time] // when the reaper last came round; monotonic
-	arrivals arrivalLog
-	counters sync.Map // string → *atomic.Int64
+	trouble   atomic.Pointer[string]
+	reaped    atomic.Pointer[time.Time] // when the reaper last came round; monotonic
+	arrivals  arrivalLog
+	unindexed chan struct{} // capacity 1; see indexLoop
+	counters  sync.Map      // string → *atomic.Int64
 }
 
 type limiter struct {
@@ -101,6 +103,7 @@ func New(o Options) (*Engine, error) {
 	o.Lease = orDefault(o.Lease, 3*time.Minute)
 	o.Heartbeat = orDefault(o.Heartbeat, 20*time.Second)
 	o.PartialEvery = orDefault(o.PartialEvery, time.Second)
+	o.IndexAfter = orDefault(o.IndexAfter, 500*time.Millisecond)
 	o.Evidence = orDefault(o.Evidence, 30*24*time.Hour)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -110,6 +113,7 @@ func New(o Options) (*Engine, error) {
 		stopping: make(chan struct{}), lives: map[int64]*Live{}, accepting: map[chat.Key]chan struct{}{}, limiters: map[int64]*limiter{},
 	}
 	e.arrivals.wake = make(chan struct{}, 1)
+	e.unindexed = make(chan struct{}, 1)
 	for _, m := range o.Models {
 		if m.Upstream == "" {
 			m.Upstream = m.Name
@@ -150,11 +154,13 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := e.recoverLost(ctx); err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
-	e.loops.Add(3)
+	e.loops.Add(4)
 	go e.loop(e.reapEvery(), e.reapEvery(), e.reap)
 	// Soon for the first time: many a life is shorter than an hour.
 	go e.loop(time.Minute, time.Hour, e.retain)
 	go e.arrivalLoop()
+	go e.indexLoop()
+	e.wantIndex() // of what another life left, or an upgrade
 	return nil
 }
 

@@ -104,6 +104,7 @@ func openRig(t *testing.T, file string, faults *dbtest.Faults, change func(*engi
 	r := &rig{t: t, ctx: context.Background(), model: model, change: change, session: chat.NewID(), file: file}
 	r.openDB(faults)
 	o := engine.Options{DB: r.d, Models: []engine.Model{{Name: "test", Client: model, Price: dbtest.DemoPrice, Rerun: true}}}
+	o.IndexAfter = 10_000 * time.Hour // its commits are none of those that tests count and make fail
 	if change != nil {
 		change(&o)
 	}

@@ -282,6 +282,7 @@ func (e *Engine) release(l *Live, r chat.Request) {
 }
 
 func (e *Engine) publish(r chat.Request) {
+	e.wantIndex()
 	e.hub.publish(r.Key.UserID, Event{
 		Type: "request", SessionID: r.Key.SessionID, RequestID: r.Key.RequestID, State: r.State, Attempt: r.Attempt,
 	})

@@ -431,5 +431,6 @@ func (e *Engine) DeleteConversation(ctx context.Context, user int64, session str
 
 // Changed tells the feeds of a user that a conversation changed.
 func (e *Engine) Changed(user int64, session string) {
+	e.wantIndex() // it may have another title
 	e.hub.publish(user, Event{Type: "conversation", SessionID: session})
 }

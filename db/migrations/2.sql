@@ -18,7 +18,7 @@ CREATE INDEX conversations_deleted  ON conversations (deleted_at) WHERE deleted_
 CREATE UNIQUE INDEX conversations_named ON conversations (named_tx) WHERE named_tx > 0;
 CREATE UNIQUE INDEX messages_tx ON messages (tx);
 
-CREATE VIRTUAL TABLE search USING fts5 (tokens, content = '', contentless_delete = 1, detail = none, prefix = '2 3', tokenize = 'ascii');
+CREATE VIRTUAL TABLE search USING fts5 (tokens, content = '', contentless_delete = 1, detail = none, tokenize = 'ascii');
 
 -- What ended before there were marks is no news.
 UPDATE conversations SET ended_tx = e.tx, seen_tx = e.tx FROM (
