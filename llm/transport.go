@@ -221,7 +221,8 @@ func statusError(status int, p providerError, secret string) *Error {
 
 // A providerError is what a provider says of a failure, in any of the forms they
 // use: {"error": {…}}, {"error": "text"}, {"type": "error", "error": {…}},
-// {"message": "text"}, {"detail": …}, or no JSON at all.
+// {"message": "text"}, {"error": "title", "message": "text"}, {"detail": …}, or no
+// JSON at all.
 type providerError struct {
 	Message, Type, Code string
 	Status              int // inside the error, 0 when there is none
@@ -256,7 +257,7 @@ func parseProviderError(body []byte) providerError {
 				p.Status = n
 			}
 		}
-	case len(doc.Error) > 0 && doc.Error[0] == '"':
+	case p.Message == "" && len(doc.Error) > 0 && doc.Error[0] == '"': // beside a message it is its title
 		_ = json.Unmarshal(doc.Error, &p.Message)
 	case p.Message == "" && len(doc.Detail) > 0:
 		if json.Unmarshal(doc.Detail, &p.Message) != nil {

@@ -377,6 +377,7 @@ func TestAStatusSaysWhatIsKnown(t *testing.T) {
 		{401, `{"error":{"message":"Incorrect API key provided: ` + testKey + `","code":"invalid_api_key"}}`, "provider_refused", "***"},
 		{422, `{"detail":[{"loc":["body"],"msg":"field required"}]}`, "provider_refused", "field required"},
 		{404, `{"error":"model 'x' not found"}`, "provider_refused", "model 'x' not found"},
+		{404, `{"error":"Not Found","message":"Cannot GET /v1/nope","status":404}`, "provider_refused", "Cannot GET /v1/nope"},
 		{400, "<html>nginx</html>", "provider_refused", "status 400"},
 		{429, `{"error":{"message":"You exceeded your current quota","code":"insufficient_quota"}}`, "provider_busy", "quota"},
 		{500, `{"error":{"message":"line one\nline\ttwo \u001b[31m` + strings.Repeat("长", 400) + `"}}`, "provider_error", "line one line two [31m长"},
