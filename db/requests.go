@@ -222,23 +222,42 @@ func (d *DB) Find(ctx context.Context, k chat.Key) (r chat.Request, err error) {
 	return r, err
 }
 
-// find asks twice: most keys are new, and three columns are found to be missing
-// three times as fast as thirty.
+// LookUp is Find for an arrival, which in most cases is new or answered: of an
+// answered request only what decides about a repeat is there, besides the key its
+// internal id, state, attempt and fingerprint.
+func (d *DB) LookUp(ctx context.Context, k chat.Key) (r chat.Request, err error) {
+	err = d.readOne(ctx, func(c *conn) (err error) {
+		if r, err = c.lookUp(k); err == nil && !r.State.Answered() {
+			r, err = c.load(r.ID)
+		}
+		return err
+	})
+	return r, err
+}
+
+// find asks twice: most keys are new, and five columns are found to be missing
+// much faster than thirty.
 func (c *conn) find(k chat.Key) (chat.Request, error) {
-	var r chat.Request
+	r, err := c.lookUp(k)
+	if err != nil {
+		return r, err
+	}
+	return c.load(r.ID)
+}
+
+// lookUp returns what LookUp promises of an answered request, of any. Errors as
+// Find.
+func (c *conn) lookUp(k chat.Key) (chat.Request, error) {
+	r := chat.Request{Key: k}
 	var deleted bool
-	found, err := c.queryRow(sqlLookUp, []any{k.RequestID, k.SessionID, k.UserID}, &deleted, &r.ID)
+	found, err := c.queryRow(sqlLookUp, []any{k.RequestID, k.SessionID, k.UserID}, &deleted, &r.ID, &r.State, &r.Attempt, (*string)(&r.Fingerprint))
 	switch {
 	case err != nil:
 		return r, err
 	case deleted:
-		return r, ErrGone
+		return chat.Request{ID: r.ID}, ErrGone
 	case r.ID != 0:
-		found, err := c.queryRow(sqlLoadRequest, []any{r.ID}, append(requestDest(&r), &deleted)...)
-		if err == nil && (!found || deleted) {
-			err = ErrGone
-		}
-		return r, err
+		return r, nil
 	}
 	gone, err := c.tombstoned(k, !found)
 	if err == nil {
@@ -246,6 +265,17 @@ func (c *conn) find(k chat.Key) (chat.Request, error) {
 		if gone {
 			err = ErrGone
 		}
+	}
+	return chat.Request{}, err
+}
+
+// load returns the whole of a request. Errors: ErrGone when it, or its
+// conversation, is deleted.
+func (c *conn) load(id int64) (r chat.Request, err error) {
+	var deleted bool
+	found, err := c.queryRow(sqlLoadRequest, []any{id}, append(requestDest(&r), &deleted)...)
+	if err == nil && (!found || deleted) {
+		err = ErrGone
 	}
 	return r, err
 }
@@ -318,7 +348,7 @@ const sqlRequestColumns = `SELECT r.id, r.request_id, c.session_id, r.user_id, r
 	FROM requests r JOIN conversations c ON c.id = r.conversation_id`
 
 const (
-	sqlLookUp = `SELECT c.deleted_at IS NOT NULL, r.id FROM conversations c LEFT JOIN requests r
+	sqlLookUp = `SELECT c.deleted_at IS NOT NULL, r.id, r.state, r.attempt, r.fingerprint FROM conversations c LEFT JOIN requests r
 		ON r.request_id = ?1 AND r.conversation_id = c.id AND r.user_id = c.user_id WHERE c.session_id = ?2 AND c.user_id = ?3`
 
 	sqlLoadRequest = sqlRequestColumns + ` WHERE r.id = ?`

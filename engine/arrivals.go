@@ -75,7 +75,11 @@ func (e *Engine) FlushArrivals(ctx context.Context) error {
 // that comes in between waits for one batch.
 const arrivalBatch = 500
 
-// arrivalLoop stores arrivals as they come, whatever is there in one batch.
+// arrivalPause is how long repeats gather, so that many share a commit. A death
+// loses no more than these of the record; a receipt waits for none of them.
+const arrivalPause = 50 * time.Millisecond
+
+// arrivalLoop stores arrivals soon after they come, whatever is there in one batch.
 func (e *Engine) arrivalLoop() {
 	defer e.loops.Done()
 	for stopping := false; !stopping; {
@@ -83,6 +87,11 @@ func (e *Engine) arrivalLoop() {
 		case <-e.stopping:
 			stopping = true
 		case <-e.arrivals.wake:
+			select {
+			case <-e.stopping:
+				stopping = true
+			case <-time.After(arrivalPause):
+			}
 		}
 		if err := e.FlushArrivals(context.Background()); err != nil {
 			e.log.Error("record arrivals", "error", err)

@@ -509,7 +509,7 @@ func TestAnArrivalThatCouldNotBeStoredIsStoredLater(t *testing.T) {
 				r.end(id)
 				faults.Arm("COMMIT", 0, dbtest.NotStored, full)
 				r.e.Answered(r.submit(r.message(id, "hello")), chat.SourceWeb, 200)
-				synctest.Wait()
+				r.pass(100 * time.Millisecond)
 				if faults.Armed() {
 					t.Fatal("nothing was written")
 				}

@@ -31,7 +31,8 @@ func (a Ask) fingerprint() chat.Fingerprint {
 	return chat.Fields{Kind: a.Kind, Content: a.Content, ParentID: a.ParentID, Model: a.Model, Params: a.Params}.Fingerprint()
 }
 
-// A Result says what became of an arrival. The request is as it is stored now.
+// A Result says what became of an arrival. The request is as it is stored now; of
+// one that has its answer, at least what [db.DB.LookUp] says.
 type Result struct {
 	Request  chat.Request
 	Decision chat.Decision // first, joined, replayed or restarted
@@ -46,7 +47,7 @@ type Result struct {
 // The caller reports what it answered with Answered.
 func (e *Engine) Submit(ctx context.Context, a Ask) (Result, error) {
 	for collisions := 0; collisions < 3; {
-		r, err := e.db.Find(ctx, a.Key)
+		r, err := e.db.LookUp(ctx, a.Key)
 		switch {
 		case err == nil:
 			return e.repeat(ctx, r, a)
@@ -66,7 +67,7 @@ func (e *Engine) Submit(ctx context.Context, a Ask) (Result, error) {
 		if p != nil {
 			// No room for a new intent; but is it one? Its acceptance may have ended
 			// since we looked.
-			if r, err = e.db.Find(ctx, a.Key); err == nil {
+			if r, err = e.db.LookUp(ctx, a.Key); err == nil {
 				return e.repeat(ctx, r, a)
 			}
 			return Result{}, p

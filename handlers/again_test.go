@@ -1,6 +1,7 @@
 package handlers_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -514,4 +515,33 @@ func mustJSON(v any) string {
 		panic(err)
 	}
 	return string(b)
+}
+
+// A repeat may be answered from memory: with the same bytes and headers, under the
+// same rules.
+func TestAReplayFromMemoryIsAReplay(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t)
+	session, id, _ := d.answered("[[echo yes]]")
+	first := d.chat(ask(session, id, "[[echo yes]]")).wants(200) // from the database
+	for range 2 {
+		again := d.chat(ask(session, id, "[[echo yes]]")).wants(200)
+		if !bytes.Equal(first.body, again.body) {
+			t.Errorf("got %s, want %s", again.body, first.body)
+		}
+		for _, r := range []reply{first, again} {
+			r.has("X-Idempotent-Replayed", "true", "Idempotent-Replayed", "true", "X-Request-Id", id, "X-Attempt", "1",
+				"Content-Type", "application/json; charset=utf-8", "Cache-Control", "no-store")
+		}
+	}
+	d.chat(ask(session, id, "[[echo no]]")).refused(422, "key_reused")
+	if n := len(d.receipt(session, id).Arrivals); n != 5 {
+		t.Errorf("%d arrivals, want 5", n)
+	}
+	d.call("DELETE", "/api/conversations/"+session, nil).wants(200)
+	d.chat(ask(session, id, "[[echo yes]]")).refused(410, "conversation_gone")
+	d.post("/api/conversations/"+session+"/restore", nil).wants(200)
+	if again := d.chat(ask(session, id, "[[echo yes]]")).wants(200); !bytes.Equal(first.body, again.body) {
+		t.Errorf("after an undo: %s", again.body)
+	}
 }

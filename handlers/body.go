@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -55,14 +56,39 @@ func (s *server) tooLarge(detail string) error {
 	return refuse(http.StatusRequestEntityTooLarge, "too_large", chat.RetryNewID, detail)
 }
 
-// decode is readJSON's parser.
+// decode is readJSON's parser. It refuses what encoding/json lets pass: names it
+// does not know, names in other letters, and a name twice, of which another reader
+// takes the other value.
 func decode(body []byte, v any) error {
-	if err := checkNames(body, reflect.TypeOf(v).Elem()); err != nil {
-		return err
-	}
+	into := reflect.ValueOf(v).Elem()
+	known := fieldsOf(into.Type())
 	d := json.NewDecoder(bytes.NewReader(body))
-	if err := d.Decode(v); err != nil {
-		return badRequest(explain(err))
+	if first, err := d.Token(); err != nil {
+		return broken(body, err, "")
+	} else if first != json.Delim('{') {
+		return badRequest("A JSON object is needed.")
+	}
+	seen := make([]bool, len(known))
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return broken(body, err, "")
+		}
+		name, _ := t.(string)
+		i, is := known[name]
+		switch {
+		case !is:
+			return badRequest(fmt.Sprintf("unknown field %q.", name))
+		case seen[i]:
+			return badRequest(fmt.Sprintf("The field %q is there twice.", name))
+		}
+		seen[i] = true
+		if err := d.Decode(into.Field(i).Addr().Interface()); err != nil {
+			return broken(body, err, name)
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return broken(body, err, "")
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return badRequest("There is something after the JSON object.")
@@ -70,48 +96,38 @@ func decode(body []byte, v any) error {
 	return nil
 }
 
-// checkNames refuses what encoding/json lets pass: names it does not know, names in
-// other letters, and a name twice, of which another reader takes the other value.
-// What is no JSON it leaves to the decoder.
-func checkNames(body []byte, fields reflect.Type) error {
-	known := map[string]bool{}
-	for i := range fields.NumField() {
-		name, _, _ := strings.Cut(fields.Field(i).Tag.Get("json"), ",")
-		known[name] = true
+// fieldsOf returns the place of each field of a struct by its name in JSON.
+func fieldsOf(t reflect.Type) map[string]int {
+	if m, ok := fieldNames.Load(t); ok {
+		return m.(map[string]int)
 	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	if first, err := d.Token(); err != nil {
-		return nil
-	} else if first != json.Delim('{') {
-		return badRequest("A JSON object is needed.")
+	m := map[string]int{}
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		m[name] = i
 	}
-	seen := map[string]bool{}
-	for d.More() {
-		t, err := d.Token()
-		name, isName := t.(string)
-		switch {
-		case err != nil || !isName:
-			return nil
-		case !known[name]:
-			return badRequest(fmt.Sprintf("unknown field %q.", name))
-		case seen[name]:
-			return badRequest(fmt.Sprintf("The field %q is there twice.", name))
-		}
-		seen[name] = true
-		var value json.RawMessage
-		if d.Decode(&value) != nil {
-			return nil
-		}
-	}
-	return nil
+	fieldNames.Store(t, m)
+	return m
 }
 
-func explain(err error) string {
+var fieldNames sync.Map // reflect.Type → map[string]int
+
+// broken refuses a body that cannot be read. Where it is no JSON, a decoder that
+// reads it whole says best where.
+func broken(body []byte, err error, field string) error {
+	if whole := json.NewDecoder(bytes.NewReader(body)).Decode(new(json.RawMessage)); whole != nil {
+		err = whole
+	}
+	return badRequest(explain(err, field))
+}
+
+// explain says what is wrong with a body, or with the value of one field of it.
+func explain(err error, field string) string {
 	var typ *json.UnmarshalTypeError
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &typ):
-		return fmt.Sprintf("%s cannot be a %s.", orBody(typ.Field), typ.Value)
+		return fmt.Sprintf("%s cannot be a %s.", orBody(strings.Trim(field+"."+typ.Field, ".")), typ.Value)
 	case errors.As(err, &syntax):
 		return fmt.Sprintf("The JSON breaks at byte %d: %s.", syntax.Offset, strings.TrimPrefix(err.Error(), "json: "))
 	case errors.Is(err, io.EOF):

@@ -81,6 +81,12 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, res engine.Resul
 			return r.Context().Err() // nobody is there to be told; the run goes on
 		}
 	}
+	if kept := s.replays.get(res.Request.ID); kept != nil && res.Decision == chat.DecisionReplayed {
+		s.Engine.Answered(res, source, http.StatusOK)
+		s.requestHeaders(w, chat.Record{RequestID: res.Request.Key.RequestID, Attempt: res.Request.Attempt}, res.Decision)
+		send(w, http.StatusOK, "application/json", kept)
+		return nil
+	}
 	// An arrival is recorded also when its client hangs up now.
 	rec, err := s.DB.RecordOf(context.WithoutCancel(r.Context()), res.Request.ID)
 	if err != nil {
@@ -98,7 +104,11 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, res engine.Resul
 		w.Header().Set("Location", rec.StatusURL)
 		w.Header().Set("Retry-After", strconv.Itoa(1+rand.IntN(3)))
 	}
-	s.writeRecord(w, status, rec)
+	body := encode(s.priced(rec))
+	if rec.FromCache && rec.State == chat.StateCommitted {
+		s.replays.put(res.Request.ID, body)
+	}
+	send(w, status, "application/json", body)
 	return nil
 }
 
@@ -301,7 +311,11 @@ func preferWait(r *http.Request) (wait time.Duration, there bool, err error) {
 }
 
 func wantsStream(r *http.Request) bool {
-	for _, part := range strings.Split(strings.Join(r.Header.Values("Accept"), ","), ",") {
+	accept := strings.Join(r.Header.Values("Accept"), ",")
+	if !strings.Contains(accept, "/") {
+		return false
+	}
+	for part := range strings.SplitSeq(accept, ",") {
 		t, params, err := mime.ParseMediaType(part)
 		if err == nil && t == "text/event-stream" {
 			q, err := strconv.ParseFloat(params["q"], 64)

@@ -115,15 +115,26 @@ const writeTimeout = 30 * time.Second
 const answerTimeout = readTimeout + writeTimeout
 
 func (s *server) write(w http.ResponseWriter, status int, contentType string, v any) {
+	send(w, status, contentType, encode(v))
+}
+
+// encode returns v as a JSON text that ends with a newline.
+func encode(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(err) // our own types
 	}
+	return append(b, '\n')
+}
+
+func send(w http.ResponseWriter, status int, contentType string, body []byte) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout)) // recorders in tests have none
-	w.Header().Set("Content-Type", contentType+"; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
+	h := w.Header()
+	h.Set("Content-Type", contentType+"; charset=utf-8")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n')) // a client that is gone asks again
+	_, _ = w.Write(body) // a client that is gone asks again
 }
 
 // notFound answers a browser with a page and a program with a problem.

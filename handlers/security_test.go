@@ -249,6 +249,16 @@ func TestReadingChangesNothing(t *testing.T) {
 // transaction: a readiness probe proves that the file can be written.
 func (d *door) dump() map[string]string {
 	d.t.Helper()
+	// What is stored behind the answers, first.
+	if err := d.engine.FlushArrivals(d.t.Context()); err != nil {
+		d.t.Fatal(err)
+	}
+	for more := true; more; {
+		var err error
+		if more, err = d.db.IndexSlice(d.t.Context()); err != nil {
+			d.t.Fatal(err)
+		}
+	}
 	c, err := sql.Open("sqlite", "file:"+d.file+"?mode=ro")
 	if err != nil {
 		d.t.Fatal(err)

@@ -34,6 +34,7 @@ type Server struct {
 
 type server struct {
 	Options
+	replays replays
 	closing chan struct{} // closed when streams must end
 	once    sync.Once
 }
