@@ -73,8 +73,8 @@ const cancelWait = 5 * time.Second
 
 // dispatch calls the model, or follows the run that an earlier worker started. It
 // hands on what the viewers of this attempt have not seen.
-func (w *worker) dispatch(ctx context.Context, c llm.Call) (llm.Answer, error) {
-	attempt, r := c.Attempt, w.j.r
+func (w *worker) dispatch(ctx context.Context, r chat.Request, c llm.Call) (llm.Answer, error) {
+	attempt := c.Attempt
 	if w.j.run == "" {
 		// Before the first byte: the log has each call that may have been made.
 		w.e.log.Info("dispatched", "request_id", r.Key.RequestID, "attempt", attempt, "model", r.Model)

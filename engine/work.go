@@ -220,6 +220,7 @@ func (w *worker) call(ctx context.Context, c llm.Call) (llm.Answer, error) {
 	e, l := w.e, w.j.live
 	attempt := c.Attempt
 	defer l.seal(attempt)
+	r := w.j.r // it moves on when the call is left alone
 	ended := make(chan outcome, 1)
 	go func() {
 		defer func() {
@@ -227,7 +228,7 @@ func (w *worker) call(ctx context.Context, c llm.Call) (llm.Answer, error) {
 				ended <- outcome{err: &llm.Error{Outcome: chat.OutcomeUnknown, Code: "internal", Err: fmt.Errorf("panic in the model client: %v", v)}}
 			}
 		}()
-		a, err := w.dispatch(ctx, c)
+		a, err := w.dispatch(ctx, r, c)
 		ended <- outcome{a, err}
 	}()
 	beat := time.NewTicker(e.o.Heartbeat)
