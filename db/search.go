@@ -172,10 +172,6 @@ func (d *DB) IndexSlice(ctx context.Context) (more bool, err error) {
 	return len(slice) == sliceMessages || size >= sliceBytes, err
 }
 
-// Crowded reports whether callers wait for each other in the write queue: what can
-// wait should.
-func (d *DB) Crowded() bool { return d.crowded.Load() }
-
 const (
 	sqlSelectIndexed = `SELECT indexed_tx FROM instance`
 

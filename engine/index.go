@@ -6,12 +6,12 @@ import (
 )
 
 // The search index is filled behind the writers: a search reads what it has not got
-// yet, so that it may be late. It takes slices of the write queue, and few while
-// others crowd there.
+// yet, so it may be late. It takes slices of the write queue, and few while others
+// write.
 
-// crowdedRest is how many times as long as a slice the index rests while callers
-// crowd: it then has a twentieth of the writer.
-const crowdedRest = 20
+// busyRest is how many times as long as a slice the index rests while others write:
+// it then has a twentieth of the writer.
+const busyRest = 20
 
 // wantIndex says that there is a message or a title for the index.
 func (e *Engine) wantIndex() {
@@ -39,8 +39,8 @@ func (e *Engine) indexLoop() {
 			if more, err = e.db.IndexSlice(context.Background()); err != nil {
 				e.log.Error("index for search", "error", err) // the next message tries again
 			}
-			if rest = time.Since(started); e.db.Crowded() {
-				rest *= crowdedRest
+			if rest = time.Since(started); len(e.unindexed) > 0 { // others wrote meanwhile
+				rest *= busyRest
 			}
 		}
 	}
