@@ -4,10 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"semel/chat"
 )
 
 // mayImport says which packages of this module each package may import. A new
@@ -82,5 +87,34 @@ func listPackages(t *testing.T) []listedPackage {
 			t.Fatalf("go list: %v", err)
 		}
 		list = append(list, p)
+	}
+}
+
+// A code that a model client gives reaches clients and pages, which have words for
+// each.
+func TestEveryFailureOfAModelHasATitle(t *testing.T) {
+	files, err := filepath.Glob("llm/*.go")
+	if err != nil || len(files) < 5 {
+		t.Fatal(files, err)
+	}
+	given := regexp.MustCompile(`\bCode(?::| =|, [a-z.]+ =) "([a-z_]+)"`)
+	found := 0
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		source, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range given.FindAllStringSubmatch(string(source), -1) {
+			found++
+			if chat.Title(m[1]) == chat.Title("no such code") {
+				t.Errorf("%s gives the code %q, which has no title", name, m[1])
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("only %d codes found", found)
 	}
 }

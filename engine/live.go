@@ -33,7 +33,7 @@ type Live struct {
 	begunAt   time.Time     // when this attempt began
 	firstAt   time.Time     // first piece of this attempt
 	textAt    time.Time     // first piece of it that is text
-	lastAt    time.Time     // last piece, or the dispatch
+	lastAt    time.Time     // last sign of life, or the dispatch
 	beatAt    time.Time     // last proof of life of the worker; monotonic
 	restarted *chat.Request // under Engine.mu: it is pending again, track it when this is released
 }
@@ -147,22 +147,22 @@ func (l *Live) begin(r chat.Request, cancel context.CancelCauseFunc) {
 // add appends a piece of the given attempt; one of an attempt that is over is
 // dropped.
 func (l *Live) add(attempt int64, text, reasoning string) {
-	if text == "" && reasoning == "" {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.over || l.sealed || l.request.Attempt != attempt || l.request.State != chat.StateGenerating {
 		return
 	}
 	now := time.Now()
+	l.lastAt = now
+	if text == "" && reasoning == "" {
+		return // a sign of life
+	}
 	if l.firstAt.IsZero() {
 		l.firstAt = now
 	}
 	if text != "" && l.textAt.IsZero() {
 		l.textAt = now
 	}
-	l.lastAt = now
 	l.text = append(l.text, text...)
 	l.reasoning = append(l.reasoning, reasoning...)
 	l.notifyOfText(now)

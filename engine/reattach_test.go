@@ -209,3 +209,38 @@ func TestAShutdownLeavesTheRunToTheNextLife(t *testing.T) {
 		dbtest.Check(t, next.d)
 	})
 }
+
+// A provider that is only asked for a run says that it goes on long before it has
+// text: that is not silence.
+func TestASignOfLifeIsNoSilence(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		alive bool
+	}{{"with signs of life", true}, {"without", false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, asks, func(ctx context.Context, c llm.Call, emit func(llm.Piece)) (llm.Answer, error) {
+					for range 10 {
+						select {
+						case <-time.After(time.Minute):
+						case <-ctx.Done():
+							return llm.Answer{}, ctx.Err()
+						}
+						if tt.alive {
+							emit(llm.Piece{})
+						}
+					}
+					emit(llm.Piece{Text: "late"})
+					return llm.Answer{Content: "late", Finish: chat.FinishStop}, nil
+				})
+				id := r.say("hello")
+				if tt.alive {
+					r.answered(id, "late")
+				} else {
+					r.failed(id, "first_token_timeout", chat.OutcomeUnknown, chat.RetryExplicit)
+				}
+			})
+		})
+	}
+}

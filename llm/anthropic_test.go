@@ -21,6 +21,7 @@ import (
 type heardAnswer struct {
 	Answer
 	text, thoughts string // of all pieces
+	signs          int    // of life: pieces without anything
 	err            error
 }
 
@@ -29,7 +30,10 @@ func hear(t testing.TB, call func(emit func(Piece)) (Answer, error)) heardAnswer
 	t.Helper()
 	var h heardAnswer
 	h.Answer, h.err = call(func(p Piece) {
-		if p == (Piece{}) || !utf8.ValidString(p.Text) || !utf8.ValidString(p.Reasoning) {
+		if p == (Piece{}) {
+			h.signs++
+		}
+		if !utf8.ValidString(p.Text) || !utf8.ValidString(p.Reasoning) {
 			t.Errorf("got the piece %+q", p)
 		}
 		h.text += p.Text

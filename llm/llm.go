@@ -51,7 +51,8 @@ type Params struct {
 }
 
 // A Piece is a part of an answer as it arrives. Text and Reasoning are appended
-// to what came before.
+// to what came before. An empty one is a sign of life from a provider that has
+// nothing to say yet.
 type Piece struct {
 	Text      string
 	Reasoning string

@@ -99,6 +99,7 @@ func (p *BackgroundResponses) follow(ctx context.Context, r *responseRun) error 
 			return lost(ctx, err)
 		case err == nil:
 			failures = 0
+			r.emit(Piece{}) // it goes on
 		default:
 			if failures++; failures == mostFailures {
 				return lineLost(err)

@@ -394,7 +394,7 @@ func answered(status int, body string) (*http.Response, error) {
 func TestARunIsLookedAtInEvenPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for status, stream := range map[int]string{400: "", 200: response("in_progress", "", "")} {
-			start, streams, looks := time.Now(), 0, 0
+			start, streams, looks, signs := time.Now(), 0, 0, 0
 			transport := pretend(func(r *http.Request) (*http.Response, error) {
 				if r.URL.RawQuery != "" {
 					streams++
@@ -408,9 +408,13 @@ func TestARunIsLookedAtInEvenPauses(t *testing.T) {
 				}
 				return answered(200, response("in_progress", "", ""))
 			})
-			a, err := NewResponses(transport, Endpoint{}, true).(Reattacher).Reattach(t.Context(), user("Hi"), "resp_1", func(Piece) {})
-			if err != nil || a.Content != responseWant.Content || time.Since(start) != 100*time.Second || streams != 1 {
-				t.Errorf("got %+v, %v after %v and %d streams", a, err, time.Since(start), streams)
+			a, err := NewResponses(transport, Endpoint{}, true).(Reattacher).Reattach(t.Context(), user("Hi"), "resp_1", func(p Piece) {
+				if p == (Piece{}) {
+					signs++
+				}
+			})
+			if err != nil || a.Content != responseWant.Content || time.Since(start) != 100*time.Second || streams != 1 || signs != 50 {
+				t.Errorf("got %+v, %v after %v, %d streams and %d signs of life", a, err, time.Since(start), streams, signs)
 			}
 		}
 	})

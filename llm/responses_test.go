@@ -98,11 +98,15 @@ func (h heardAnswer) want(t testing.TB, name string, want Answer) {
 func askResponses(t testing.TB, mediaType, text string, cut bool) heardAnswer {
 	t.Helper()
 	e, transport := serve(t, func(w http.ResponseWriter, r *http.Request) { reply(w, mediaType, text, cut) })
-	return hear(t, func(emit func(Piece)) (Answer, error) {
+	h := hear(t, func(emit func(Piece)) (Answer, error) {
 		c := user("What is tea?")
 		c.Started = func(string) { t.Error("a run was named that cannot be followed") }
 		return NewResponses(transport, e, false).Stream(t.Context(), c, emit)
 	})
+	if h.signs != 0 {
+		t.Errorf("%d pieces without anything", h.signs)
+	}
+	return h
 }
 
 func TestOnlyBackgroundModeClaimsThatRunsCanBeFollowed(t *testing.T) {
