@@ -72,13 +72,13 @@ func canonical(text string) string {
 }
 
 // client returns our client of a format at a base address without a version.
-func client(f llmtest.Format, t *llm.Transport, base string, q llm.Quirks) llm.Client {
+func client(f llmtest.Format, t *llm.Transport, base string, q llm.Quirks, background bool) llm.Client {
 	e := llm.Endpoint{URL: base + "/v1", Key: testKey, Quirks: q}
 	switch f {
 	case llmtest.Chat:
 		return llm.NewOpenAI(t, e)
 	case llmtest.Responses:
-		return llm.NewResponses(t, e, false)
+		return llm.NewResponses(t, e, background)
 	}
 	return llm.NewAnthropic(t, e)
 }
@@ -90,7 +90,7 @@ func ours(ctx context.Context, s transcript, base string) (heard, error) {
 	t := llm.NewTransport()
 	defer t.Close()
 	var text, reasoning strings.Builder
-	a, err := client(s.format, t, base, llm.Quirks{NoStream: !s.stream()}).Stream(ctx,
+	a, err := client(s.format, t, base, llm.Quirks{NoStream: !s.stream()}, false).Stream(ctx,
 		llm.Call{Model: "model-a", Turns: []llm.Turn{{Role: "user", Content: "Hello"}}},
 		func(p llm.Piece) { text.WriteString(p.Text); reasoning.WriteString(p.Reasoning) })
 	if err != nil {

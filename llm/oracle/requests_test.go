@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/anthropics/anthropic-sdk-go"
@@ -53,42 +54,30 @@ var calls = map[string]llm.Call{
 // take it in and give it back as it was.
 func TestOurClientsAskAsTheProvidersLibrariesDo(t *testing.T) {
 	formats := []struct {
-		format  llmtest.Format
-		quirks  llm.Quirks
-		ask     func(ctx context.Context, base string, stream bool, c llm.Call)
-		params  func() any
-		headers []string
+		format llmtest.Format
+		option bool // max_completion_tokens, background mode
+		ask    func(ctx context.Context, base string, stream bool, c llm.Call)
+		params func() any
 	}{
-		{llmtest.Chat, llm.Quirks{}, askChat(false), func() any { return new(openai.ChatCompletionNewParams) }, []string{"Authorization"}},
-		{llmtest.Chat, llm.Quirks{MaxCompletionTokens: true}, askChat(true), func() any { return new(openai.ChatCompletionNewParams) }, []string{"Authorization"}},
-		{llmtest.Responses, llm.Quirks{}, askResponses, func() any { return new(responses.ResponseNewParams) }, []string{"Authorization"}},
-		{llmtest.Anthropic, llm.Quirks{}, askAnthropic, func() any { return new(anthropic.MessageNewParams) }, []string{"X-Api-Key", "Anthropic-Version"}},
+		{llmtest.Chat, false, askChat(false), func() any { return new(openai.ChatCompletionNewParams) }},
+		{llmtest.Chat, true, askChat(true), func() any { return new(openai.ChatCompletionNewParams) }},
+		{llmtest.Responses, false, askResponses(false), func() any { return new(responses.ResponseNewParams) }},
+		{llmtest.Responses, true, askResponses(true), func() any { return new(responses.ResponseNewParams) }},
+		{llmtest.Anthropic, false, askAnthropic, func() any { return new(anthropic.MessageNewParams) }},
 	}
-	url, last := catch(t)
+	url, asked := catch(t)
 	for _, f := range formats {
 		for name, c := range calls {
 			for _, stream := range []bool{true, false} {
-				t.Run(fmt.Sprintf("%s/%v/%s/stream=%t", f.format, f.quirks.MaxCompletionTokens, name, stream), func(t *testing.T) {
-					q := f.quirks
-					q.NoStream = !stream
+				t.Run(fmt.Sprintf("%s/%t/%s/stream=%t", f.format, f.option, name, stream), func(t *testing.T) {
+					q := llm.Quirks{NoStream: !stream, MaxCompletionTokens: f.option}
 					transport := llm.NewTransport()
 					defer transport.Close()
-					client(f.format, transport, url, q).Stream(t.Context(), c, func(llm.Piece) {}) // what is answered is no answer
-					we := last()
+					client(f.format, transport, url, q, f.option).Stream(t.Context(), c, func(llm.Piece) {}) // what is answered is no answer
+					we := asked(1)[0]
 					f.ask(t.Context(), url, stream, c)
-					sdk := last()
-
-					if we.method != sdk.method || we.path != sdk.path {
-						t.Errorf("we ask %s %s, the library %s %s", we.method, we.path, sdk.method, sdk.path)
-					}
-					for _, h := range append(f.headers, "Content-Type") {
-						if got, want := we.header.Values(h), sdk.header.Values(h); len(got) != 1 || !slices.Equal(got, want) {
-							t.Errorf("%s: we send %q, the library %q", h, got, want)
-						}
-					}
-					if got := we.header.Values("Idempotency-Key"); got != nil {
-						t.Errorf("an idempotency key is sent: %q", got)
-					}
+					sdk := asked(1)[0]
+					sameHead(t, f.format, we, sdk)
 					var more known
 					if !stream {
 						more = notStreamed
@@ -117,6 +106,69 @@ func TestOurClientsAskAsTheProvidersLibrariesDo(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// What is asked about runs that a provider keeps, and about its models.
+func TestOurClientsAskOnAsTheProvidersLibrariesDo(t *testing.T) {
+	url, asked := catch(t)
+	transport := llm.NewTransport()
+	defer transport.Close()
+	const id = "resp_a-1"
+	service := responses.NewResponseService(openaiOptions(url)...)
+	openaiModels := openai.NewModelService(openaiOptions(url)...)
+	anthropicModels := anthropic.NewModelService(anthropicOptions(url)...)
+	run := client(llmtest.Responses, transport, url, llm.Quirks{}, true).(llm.Reattacher)
+
+	// Nothing that is asked for is found.
+	run.Reattach(t.Context(), llm.Call{Model: "model-a"}, id, func(llm.Piece) {})
+	run.Cancel(t.Context(), id)
+	for _, f := range []llmtest.Format{llmtest.Chat, llmtest.Responses, llmtest.Anthropic} {
+		client(f, transport, url, llm.Quirks{}, false).(llm.Lister).Models(t.Context())
+	}
+	we := asked(6)
+	service.GetStreaming(t.Context(), id, responses.ResponseGetParams{}).Close()
+	service.Get(t.Context(), id, responses.ResponseGetParams{})
+	service.Cancel(t.Context(), id)
+	openaiModels.List(t.Context())
+	openaiModels.List(t.Context())
+	anthropicModels.List(t.Context(), anthropic.ModelListParams{Limit: anthropic.Int(1000)})
+	sdk := asked(6)
+	// The library says in a body, which a GET has not, what is to be said in the query
+	// (https://developers.openai.com/api/reference/resources/responses/methods/retrieve).
+	const streamed = "?stream=true"
+	if strings.Contains(sdk[0].path, streamed) {
+		t.Errorf("the library asks %s: it is no difference any more", sdk[0].path)
+	}
+	sdk[0].path += streamed
+	for i, f := range []llmtest.Format{llmtest.Responses, llmtest.Responses, llmtest.Responses, llmtest.Chat, llmtest.Responses, llmtest.Anthropic} {
+		sameHead(t, f, we[i], sdk[i])
+		if len(we[i].body) != 0 {
+			t.Errorf("%s has a body: %s", we[i].path, we[i].body)
+		}
+	}
+}
+
+// sameHead compares requests but for their bodies.
+func sameHead(t *testing.T, f llmtest.Format, we, sdk request) {
+	t.Helper()
+	if we.method != sdk.method || we.path != sdk.path {
+		t.Errorf("we ask %s %s, the library %s %s", we.method, we.path, sdk.method, sdk.path)
+	}
+	headers := []string{"Authorization"}
+	if f == llmtest.Anthropic {
+		headers = []string{"X-Api-Key", "Anthropic-Version"}
+	}
+	if len(we.body) > 0 {
+		headers = append(headers, "Content-Type")
+	}
+	for _, h := range headers {
+		if got, want := we.header.Values(h), sdk.header.Values(h); len(got) != 1 || !slices.Equal(got, want) {
+			t.Errorf("%s: %s: we send %q, the library %q", we.path, h, got, want)
+		}
+	}
+	if got := we.header.Values("Idempotency-Key"); got != nil {
+		t.Errorf("%s: an idempotency key is sent: %q", we.path, got)
 	}
 }
 
@@ -190,37 +242,38 @@ func paths(t *testing.T, f llmtest.Format, body []byte) map[string]string {
 
 // A request is what was sent.
 type request struct {
-	method, path string
+	method, path string // with its query
 	header       http.Header
 	body         []byte
 }
 
-// catch serves answers that are none; last returns the request since it was called
-// last.
-func catch(t *testing.T) (url string, last func() request) {
+// catch serves answers that are none. asked returns what was asked for since it was
+// called last, which must be n requests.
+func catch(t *testing.T) (url string, asked func(n int) []request) {
 	t.Helper()
-	got := make(chan request, 2)
+	var mu sync.Mutex
+	var got []request
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
 		}
-		got <- request{r.Method, r.URL.Path, r.Header.Clone(), body}
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, request{r.Method, r.URL.RequestURI(), r.Header.Clone(), body})
 		http.Error(w, "caught", http.StatusTeapot)
 	}))
 	t.Cleanup(server.Close)
-	return server.URL, func() request {
+	return server.URL, func(n int) []request {
 		t.Helper()
-		select {
-		case r := <-got:
-			if len(got) > 0 {
-				t.Fatal("it was asked twice")
-			}
-			return r
-		default:
-			t.Fatal("nothing was asked")
-			panic("not reached")
+		mu.Lock()
+		defer mu.Unlock()
+		if len(got) != n {
+			t.Fatalf("%d requests, want %d: %+v", len(got), n, got)
 		}
+		list := got
+		got = nil
+		return list
 	}
 }
 
@@ -275,37 +328,43 @@ func askChat(maxCompletionTokens bool) func(context.Context, string, bool, llm.C
 	}
 }
 
-func askResponses(ctx context.Context, base string, stream bool, c llm.Call) {
-	service := responses.NewResponseService(openaiOptions(base)...)
-	p := responses.ResponseNewParams{Model: c.Model, Store: openai.Bool(false)}
-	for _, turn := range c.Turns {
-		if turn.Role == "system" {
-			p.Instructions = openai.String(turn.Content)
-			continue
+// askResponses asks for a response, in background mode or not.
+func askResponses(background bool) func(context.Context, string, bool, llm.Call) {
+	return func(ctx context.Context, base string, stream bool, c llm.Call) {
+		service := responses.NewResponseService(openaiOptions(base)...)
+		p := responses.ResponseNewParams{Model: c.Model, Store: openai.Bool(background)}
+		if background {
+			p.Background = openai.Bool(true)
 		}
-		p.Input.OfInputItemList = append(p.Input.OfInputItemList,
-			responses.ResponseInputItemParamOfMessage(turn.Content, responses.EasyInputMessageRole(turn.Role)))
-	}
-	if v := c.Params.Temperature; v != nil {
-		p.Temperature = openai.Float(*v)
-	}
-	if v := c.Params.TopP; v != nil {
-		p.TopP = openai.Float(*v)
-	}
-	if v := c.Params.MaxTokens; v != nil {
-		p.MaxOutputTokens = openai.Int(*v)
-	}
-	for _, tool := range c.Tools {
-		f := responses.ToolParamOfFunction(tool.Name, schema(tool), false)
-		if tool.Description != "" {
-			f.OfFunction.Description = openai.String(tool.Description)
+		for _, turn := range c.Turns {
+			if turn.Role == "system" {
+				p.Instructions = openai.String(turn.Content)
+				continue
+			}
+			p.Input.OfInputItemList = append(p.Input.OfInputItemList,
+				responses.ResponseInputItemParamOfMessage(turn.Content, responses.EasyInputMessageRole(turn.Role)))
 		}
-		p.Tools = append(p.Tools, f)
-	}
-	if stream {
-		service.NewStreaming(ctx, p).Close()
-	} else {
-		service.New(ctx, p) // fails: what is answered is no answer
+		if v := c.Params.Temperature; v != nil {
+			p.Temperature = openai.Float(*v)
+		}
+		if v := c.Params.TopP; v != nil {
+			p.TopP = openai.Float(*v)
+		}
+		if v := c.Params.MaxTokens; v != nil {
+			p.MaxOutputTokens = openai.Int(*v)
+		}
+		for _, tool := range c.Tools {
+			f := responses.ToolParamOfFunction(tool.Name, schema(tool), false)
+			if tool.Description != "" {
+				f.OfFunction.Description = openai.String(tool.Description)
+			}
+			p.Tools = append(p.Tools, f)
+		}
+		if stream {
+			service.NewStreaming(ctx, p).Close()
+		} else {
+			service.New(ctx, p) // fails: what is answered is no answer
+		}
 	}
 }
 
