@@ -49,7 +49,7 @@ func TestARealModelIsAskedOnceHoweverOftenItsQuestionArrives(t *testing.T) {
 	a := (&reader{w: w, in: streamed}).follow()
 	said := p.await(t, "answered", 2)
 	if a == nil || a.State != chat.StateCommitted || a.Content != said.Text || said.Text == "" || said.Finish != "stop" {
-		t.Errorf("the model said %q (%s), and the stream ends with %+v", said.Text, said.Finish, a)
+		t.Errorf("the model said %q (%s), and the stream ends with %s", said.Text, said.Finish, a)
 	}
 	if u := usageOf(t, file, streamed); u != (charged{in: said.In, out: said.Out}) {
 		t.Errorf("the model counted %d and %d tokens, and %+v is stored", said.In, said.Out, u)
@@ -65,7 +65,7 @@ func TestARealModelIsAskedOnceHoweverOftenItsQuestionArrives(t *testing.T) {
 	all.Wait()
 	for _, a := range answers {
 		if a == nil || a.HTTP != http.StatusOK || a.digest() == "" || a.digest() != answers[0].digest() {
-			t.Fatalf("%d of the same at once are answered with %+v and %+v", duplicates, answers[0], a)
+			t.Fatalf("%d of the same at once are answered with %s and %s", duplicates, answers[0], a)
 		}
 	}
 	if n := p.callsOf(question.content); n != 1 {
@@ -81,7 +81,7 @@ func TestARealModelIsAskedOnceHoweverOftenItsQuestionArrives(t *testing.T) {
 
 	long := w.newIntent(intent{session: chat.NewID(), content: strings.Repeat("Too long. ", 200), model: "paid"})
 	if a := w.post(long, 60); a == nil || a.State != chat.StateFailed || a.Code != "context_too_long" || a.Retry != chat.RetryExplicit {
-		t.Errorf("a question beyond the model's context is answered with %+v", a)
+		t.Errorf("a question beyond the model's context is answered with %s", a)
 	}
 	w.finish(l, db)
 }
@@ -103,18 +103,30 @@ func TestAStopAndAnotherViewerReachARealModelsAnswer(t *testing.T) {
 	body := res.Body
 	res.Body = io.NopCloser(io.LimitReader(body, 1500))
 	if a := first.read(res, w.now(in)); a != nil || len(first.text) == 0 {
-		t.Fatalf("the first 1500 bytes of the stream have text %q and end with %+v", first.text, a)
+		t.Fatalf("the first 1500 bytes of the stream have text %q and end with %s", first.text, a)
 	}
 	if err := body.Close(); err != nil {
 		t.Error(err)
 	}
-	second := &reader{w: w, in: in, last: first.last, attempt: first.attempt, text: slices.Clone(first.text)}
-	a := second.follow() // which compares the pieces with the answer
-	if a == nil || a.State != chat.StateCommitted || len(a.Content) <= len(first.text) {
-		t.Errorf("the first client had %q, and the second ends with %+v", first.text, a)
+	second := &reader{w: w, in: in, attempt: first.attempt, text: slices.Clone(first.text)}
+	if res, err = w.send(l, http.MethodGet, in.url("stream"), nil, "Last-Event-ID", first.last); err != nil {
+		t.Fatal(err)
 	}
-	if second.attempt != 1 || p.callsOf(in.content) != 1 {
-		t.Errorf("two viewers see attempt %d, and the model was called %d times", second.attempt, p.callsOf(in.content))
+	var heard strings.Builder
+	body = res.Body
+	res.Body = io.NopCloser(io.TeeReader(body, &heard))
+	a := second.read(res, w.now(in)) // which compares the pieces with the answer
+	if err := body.Close(); err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(heard.String(), "event: attempt") {
+		t.Errorf("the second client was told to begin anew:\n%s", heard.String())
+	}
+	if a == nil || a.State != chat.StateCommitted || len(a.Content) <= len(first.text) {
+		t.Errorf("the first client had %q, and the second ends with %s", first.text, a)
+	}
+	if n := p.callsOf(in.content); n != 1 {
+		t.Errorf("for two viewers the model was called %d times", n)
 	}
 
 	// A stop reaches the model.
@@ -122,7 +134,7 @@ func TestAStopAndAnotherViewerReachARealModelsAnswer(t *testing.T) {
 	w.untilText(in)
 	pressed := time.Now()
 	if a := w.stop(in, 1); a == nil || a.HTTP/100 != 2 {
-		t.Errorf("a stop is answered with %+v", a)
+		t.Errorf("a stop is answered with %s", a)
 	}
 	left := p.await(t, "left", 2)
 	if late := left.at.Sub(pressed); late > time.Second {
@@ -130,14 +142,14 @@ func TestAStopAndAnotherViewerReachARealModelsAnswer(t *testing.T) {
 	}
 	a = w.post(in, 60)
 	if a == nil || a.State != chat.StateCommitted || a.Content == "" || !strings.HasPrefix(left.Text, a.Content) || !strings.Contains(string(a.Message), `"finish":"stopped"`) {
-		t.Errorf("the model had said %q when it was stopped, and the answer is %+v", left.Text, a)
+		t.Errorf("the model had said %q when it was stopped, and the answer is %s", left.Text, a)
 	}
 	t.Logf("the model's server heard of the stop after %s", left.at.Sub(pressed).Round(time.Millisecond))
 
 	// And it is free for the next.
 	in = w.newIntent(intent{session: chat.NewID(), content: "And now of the lantern.", model: "free"})
 	if a := w.post(in, 60); a == nil || a.State != chat.StateCommitted {
-		t.Errorf("the question after a stop is answered with %+v", a)
+		t.Errorf("the question after a stop is answered with %s", a)
 	}
 	w.finish(l, db)
 }
@@ -165,17 +177,17 @@ func TestKillNineWhileARealModelAnswers(t *testing.T) {
 
 	viewer.Wait()
 	if streamed == nil || streamed.State != chat.StateCommitted || streamed.Attempt != 2 {
-		t.Errorf("the stream of a free answer goes on after kill -9 and ends with %+v", streamed)
+		t.Errorf("the stream of a free answer goes on after kill -9 and ends with %s", streamed)
 	}
 	wantAttempts(t, file, free, "accepted unknown interrupted", "rerun ok ")
 	for range 2 { // a repeat changes nothing
 		a := w.post(paid, 60)
 		if a == nil || a.State != chat.StateFailed || a.Code != "interrupted" || a.Retry != chat.RetryExplicit {
-			t.Errorf("the question for money is answered with %+v", a)
+			t.Errorf("the question for money is answered with %s", a)
 		}
 	}
 	if a := w.status(paid); a == nil || a.Content == "" {
-		t.Errorf("what the model had said before kill -9 is lost: %+v", a)
+		t.Errorf("what the model had said before kill -9 is lost: %s", a)
 	}
 	wantAttempts(t, file, paid, "accepted unknown interrupted")
 	if n, m := p.callsOf(free.content), p.callsOf(paid.content); n != 2 || m != 1 {
@@ -183,7 +195,7 @@ func TestKillNineWhileARealModelAnswers(t *testing.T) {
 	}
 
 	if a := w.retry(paid, 1, 60); a == nil || a.State != chat.StateCommitted || a.Attempt != 2 {
-		t.Errorf("asked again by a person, it is answered with %+v", a)
+		t.Errorf("asked again by a person, it is answered with %s", a)
 	}
 	wantAttempts(t, file, paid, "accepted unknown interrupted", "explicit ok ")
 	if n := p.callsOf(paid.content); n != 2 {
@@ -209,10 +221,10 @@ func TestARealModelIsKilledWhileItAnswers(t *testing.T) {
 	p.kill()
 	a := w.post(paid, 60)
 	if a == nil || a.State != chat.StateFailed || a.Code != "line_lost" || a.Retry != chat.RetryExplicit {
-		t.Errorf("the model's server died, and the question for money is answered with %+v", a)
+		t.Errorf("the model's server died, and the question for money is answered with %s", a)
 	}
 	if a := w.status(paid); a == nil || a.Content == "" || a.Error == nil || a.Error.Outcome != chat.OutcomeUnknown {
-		t.Errorf("the model's server died, and the question for money stands at %+v", a)
+		t.Errorf("the model's server died, and the question for money stands at %s", a)
 	}
 	wantAttempts(t, file, paid, "accepted unknown line_lost")
 	// Asked while nobody listens: that call never reached a model, so it may be made
@@ -253,6 +265,17 @@ func TestARealModelIsKilledWhileItAnswers(t *testing.T) {
 		t.Errorf("the attempts are %q", list)
 	}
 	w.finish(l, db)
+}
+
+func (a *told) String() string {
+	if a == nil {
+		return "nothing"
+	}
+	code := a.Code
+	if a.Error != nil {
+		code = a.Error.Code
+	}
+	return fmt.Sprintf("HTTP %d, %s, attempt %d, content %q, message %s, code %q", a.HTTP, a.State, a.Attempt, a.Content, a.Message, code)
 }
 
 // untilText asks and returns when some of the answer is stored.
