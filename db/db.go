@@ -59,6 +59,8 @@ type DB struct {
 	closeErr  error // under closeOnce
 	fatal     func(error)
 
+	answered  answeredCache
+	deletions atomic.Int64 // of conversations, counted when they are stored or may be
 	// horizon is instance.purge_horizon in milliseconds. It moves inside the
 	// transaction that moves the stored one, so an acceptance behind it sees it.
 	horizon atomic.Int64

@@ -226,12 +226,19 @@ func (d *DB) Find(ctx context.Context, k chat.Key) (r chat.Request, err error) {
 // answered request only what decides about a repeat is there, besides the key its
 // internal id, state, attempt and fingerprint.
 func (d *DB) LookUp(ctx context.Context, k chat.Key) (r chat.Request, err error) {
+	deletions := d.deletions.Load()
+	if r, ok := d.answered.get(k, deletions); ok {
+		return r, nil
+	}
 	err = d.readOne(ctx, func(c *conn) (err error) {
 		if r, err = c.lookUp(k); err == nil && !r.State.Answered() {
 			r, err = c.load(r.ID)
 		}
 		return err
 	})
+	if err == nil && r.State.Answered() {
+		d.answered.put(k, r, deletions)
+	}
 	return r, err
 }
 
