@@ -187,6 +187,7 @@ func set[T any](into, from *T) {
 // for recovery. It returns them as they are then. Deleting it twice is no error.
 // Errors: ErrNotFound.
 func (d *DB) DeleteConversation(ctx context.Context, user int64, session string) (stopped []chat.Request, err error) {
+	defer d.deletions.Add(1) // before anybody is told, whatever became of it
 	err = d.write(ctx, func(tx *Tx) error {
 		n, err := tx.exec(sqlDeleteConversation, tx.now, session, user)
 		if err != nil {
