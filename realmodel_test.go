@@ -17,7 +17,8 @@ import (
 
 // Here the real program talks to a real language model. It is a small one with
 // weights made by chance, but whoever calls it cannot tell: prompts are read, tokens
-// are sampled one after the other, connections break where a process dies.
+// are sampled one after the other, connections break where a process dies. The tests
+// mostly wait for it, so they run together.
 
 // peerConfig has one model twice: for nothing, and for money. What happens after an
 // unknown outcome follows from that.
@@ -34,6 +35,7 @@ price = { input = %d, output = %d }
 }
 
 func TestARealModelIsAskedOnceHoweverOftenItsQuestionArrives(t *testing.T) {
+	t.Parallel()
 	p := startPeer(t, writeModel(t, 1, false), 0)
 	db := writeConfig(t, peerConfig(p))
 	stdout, stderr, code := runSemel(t, "models", "test", "paid", "--db", db)
@@ -87,6 +89,7 @@ func TestARealModelIsAskedOnceHoweverOftenItsQuestionArrives(t *testing.T) {
 }
 
 func TestAStopAndAnotherViewerReachARealModelsAnswer(t *testing.T) {
+	t.Parallel()
 	p := startPeer(t, writeModel(t, 2, true), 0, "--pace", "20", "--most", "120")
 	db := writeConfig(t, peerConfig(p))
 	w := newWorld(t)
@@ -155,6 +158,7 @@ func TestAStopAndAnotherViewerReachARealModelsAnswer(t *testing.T) {
 }
 
 func TestKillNineWhileARealModelAnswers(t *testing.T) {
+	t.Parallel()
 	p := startPeer(t, writeModel(t, 3, true), 0, "--pace", "20", "--most", "120")
 	db := writeConfig(t, peerConfig(p))
 	w := newWorld(t)
@@ -205,6 +209,7 @@ func TestKillNineWhileARealModelAnswers(t *testing.T) {
 }
 
 func TestARealModelIsKilledWhileItAnswers(t *testing.T) {
+	t.Parallel()
 	model := writeModel(t, 4, true)
 	args := []string{"--pace", "20", "--most", "120"}
 	p := startPeer(t, model, 0, args...)
