@@ -28,14 +28,8 @@ func (s *server) getReceiptPage(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	title := ""
-	for _, c := range p.Conversations {
-		if c.SessionID == k.SessionID {
-			title = c.Title
-		}
-	}
 	return s.writePage(w, r, http.StatusOK, views.ReceiptOf(views.ReceiptPage{
-		Frame: p.Frame, SessionID: k.SessionID, Title: title, Receipt: s.receiptView(rc),
+		Frame: p.Frame, SessionID: k.SessionID, Receipt: s.receiptView(rc),
 	}))
 }
 

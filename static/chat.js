@@ -40,6 +40,7 @@ class Chat {
   /** @type {Stream | undefined} */ #stream;
   /** @type {Promise<void> | undefined} */ #refreshing;
   #refreshAgain = false;
+  #view = 0; // counts changes of what is shown: a page that was asked for before one says nothing after it
   #at = 0; // the message whose branch is shown instead of the one that questions follow; 0: none
 
   constructor() {
@@ -120,7 +121,7 @@ class Chat {
     document.addEventListener('click', (event) => {
       const button = /** @type {HTMLElement} */ (event.target).closest?.('[data-action]');
       const action = /** @type {HTMLElement | null} */ (button)?.dataset.action;
-      for (const menu of all(document, 'details.menu[open]')) if (!menu.contains(/** @type {Node} */ (event.target))) menu.removeAttribute('open');
+      for (const menu of all(document, 'details.choice[open]')) if (!menu.contains(/** @type {Node} */ (event.target))) menu.removeAttribute('open');
       if (!button || !action) return;
       if (button.closest('#log')) this.#act(action, button, event);
       if (action === 'retry') this.retry(/** @type {HTMLButtonElement} */ (button));
@@ -130,7 +131,7 @@ class Chat {
       if (action === 'double') this.#double(/** @type {HTMLButtonElement} */ (button));
     });
     document.addEventListener('keydown', (event) => {
-      const menu = event.key === 'Escape' && /** @type {Element} */ (event.target).closest?.('details.menu[open]');
+      const menu = event.key === 'Escape' && /** @type {Element} */ (event.target).closest?.('details.choice[open]');
       if (!menu) return;
       menu.removeAttribute('open');
       /** @type {HTMLElement} */ (menu.querySelector('summary')).focus();
@@ -209,6 +210,7 @@ class Chat {
     if (!fresh) return this.#notice(t('js.unreachable'));
     this.follow.release();
     this.#leave();
+    this.#view++;
     const top = article.getBoundingClientRect().top;
     this.#at = fresh.body.dataset.aside === undefined ? 0 : seqOf(fresh.body.dataset.end ?? '') || seq;
     this.#adopt(fresh);
@@ -230,6 +232,7 @@ class Chat {
       const response = await call(`/api/conversations/${this.session}`, { ...json({ head }), method: 'PATCH' });
       if (!response.ok || document.body.dataset.end !== head) return; // an answer runs: it is only read
       this.#at = 0;
+      history.replaceState(history.state, '', location.pathname);
       delete document.body.dataset.aside;
       $('#another')?.remove();
     } catch {
@@ -276,6 +279,7 @@ class Chat {
     const holder = this.#place(body);
     this.log.mark(holder, 'sending');
     if (what.kind) {
+      this.#view++;
       this.#at = 0; // it moves the head to where it stands
       this.#leave();
     }
@@ -329,7 +333,7 @@ class Chat {
         this.#accepted(entry);
         question.dataset.attempt = String(attempt);
         this.log.failed(question, problem);
-        if (problem.partial || entry.body.kind) this.refresh();
+        this.refresh(); // its number, its text so far, and where a failed version stands
         break;
       case 'record':
         this.#accepted(entry);
@@ -569,8 +573,10 @@ class Chat {
   }
 
   async #refresh() {
-    const fresh = (await this.#fetch(this.#at)) ?? (this.#at && (await this.#fetch((this.#at = 0))));
-    if (fresh) this.#adopt(fresh);
+    const view = this.#view;
+    const fresh = (await this.#fetch(this.#at)) ?? (this.#at ? await this.#fetch((this.#at = 0)) : undefined);
+    if (view !== this.#view) this.#refreshAgain = true;
+    else if (fresh) this.#adopt(fresh);
     this.#join();
   }
 

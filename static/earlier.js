@@ -37,7 +37,12 @@ export class Earlier {
   }
 
   #watch() {
-    new IntersectionObserver(([seen]) => seen?.isIntersecting && !this.follow.following && this.more(), { rootMargin: '1200px 0px' }).observe(this.link);
+    const observer = new IntersectionObserver(async (seen) => {
+      if (!seen.at(-1)?.isIntersecting || this.follow.following || !(await this.more())) return;
+      observer.unobserve(this.link); // it may be near still
+      observer.observe(this.link);
+    }, { rootMargin: '1200px 0px' });
+    observer.observe(this.link);
   }
 
   /** Fetches the messages above. @returns {Promise<boolean>} whether there were any */

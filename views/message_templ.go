@@ -462,7 +462,7 @@ func delivery(p ChatPage, id string, m Mark, problem *chat.Problem, state chat.S
 			return templ_7745c5c3_Err
 		}
 		if len(p.Models) > 1 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 33, "<details class=\"menu\"><summary class=\"link\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 33, "<details class=\"choice\"><summary class=\"link\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

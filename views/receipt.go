@@ -13,7 +13,6 @@ import (
 type ReceiptPage struct {
 	Frame
 	SessionID string
-	Title     string // of its conversation
 	Receipt   Receipt
 }
 
