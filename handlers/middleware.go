@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"maps"
 	"net"
 	"net/http"
 	"runtime/debug"
@@ -106,17 +107,22 @@ const csp = "default-src 'none'; script-src 'self'; style-src 'self'; connect-sr
 // headers are on every answer.
 func (s *server) headers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Cache-Control", "no-store") // files that may be kept say so themselves
-		h.Set("Content-Security-Policy", csp)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("X-Frame-Options", "DENY")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cross-Origin-Opener-Policy", "same-origin")
-		h.Set("Cross-Origin-Resource-Policy", "same-origin")
-		h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()")
+		maps.Copy(w.Header(), everywhere)
 		next.ServeHTTP(w, r)
 	})
+}
+
+// everywhere is copied as it is: the names are canonical, and Set replaces a value
+// instead of changing it.
+var everywhere = http.Header{
+	"Cache-Control":                {"no-store"}, // files that may be kept say so themselves
+	"Content-Security-Policy":      {csp},
+	"X-Content-Type-Options":       {"nosniff"},
+	"X-Frame-Options":              {"DENY"},
+	"Referrer-Policy":              {"no-referrer"},
+	"Cross-Origin-Opener-Policy":   {"same-origin"},
+	"Cross-Origin-Resource-Policy": {"same-origin"},
+	"Permissions-Policy":           {"camera=(), geolocation=(), microphone=(), payment=(), usb=()"},
 }
 
 // onlyHere refuses requests under a name that is not ours, which is how a foreign
