@@ -16,7 +16,7 @@ import (
 // and only once the fence around the code is closed.
 const (
 	highlightBytes = 16 << 10
-	highlightTime  = 250 * time.Millisecond // honest code takes a fifth of it
+	highlightTime  = 3 * time.Second // honest code takes a sixtieth of it, on a machine with time
 )
 
 // lexerFiles are the languages that people ask models about, from chroma (its
