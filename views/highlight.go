@@ -16,7 +16,7 @@ import (
 // and only once the fence around the code is closed.
 const (
 	highlightBytes = 16 << 10
-	highlightTime  = 3 * time.Second // honest code takes a sixtieth of it, on a machine with time
+	highlightTime  = time.Second // honest code takes a twentieth of it, on a machine with time
 )
 
 // lexerFiles are the languages that people ask models about, from chroma (its
