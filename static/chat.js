@@ -101,6 +101,8 @@ class Chat {
       const question = this.log.holder(entry.requestId);
       if (!question && this.log.find('assistant', entry.requestId)) {
         this.outbox.settle(entry.requestId); // another answer, and final
+      } else if (!question && entry.state === 'received' && (entry.body.kind || this.#at)) {
+        continue; // the server has it, on another branch
       } else if (!question) {
         this.outbox.doubt(entry.requestId); // whatever an earlier page heard, the server does not show it
         this.#showUnheard(entry);
@@ -114,6 +116,7 @@ class Chat {
 
   /** @param {import('./outbox.js').Entry} entry */
   #showUnheard(entry) {
+    if (!this.#belongs(entry)) return;
     this.log.mark(this.#place(entry.body), entry.state === 'kept' ? 'kept' : 'sending');
   }
 
@@ -245,6 +248,15 @@ class Chat {
     return place(this.log, body, (id) => this.#unheard(id));
   }
 
+  /**
+   * Whether a request has its place on the branch that is shown: not, while another
+   * one is only read.
+   * @param {import('./outbox.js').Entry} entry
+   */
+  #belongs(entry) {
+    return this.log.holder(entry.requestId) !== null || document.body.dataset.aside === undefined;
+  }
+
   /** @param {string} requestId whether no page of the server can have it yet */
   #unheard(requestId) {
     return (this.outbox.get(requestId)?.state ?? 'received') !== 'received';
@@ -280,6 +292,8 @@ class Chat {
     this.log.mark(holder, 'sending');
     if (what.kind) {
       this.#view++;
+      delete document.body.dataset.aside;
+      $('#another')?.remove();
       this.#at = 0; // it moves the head to where it stands
       this.#leave();
     }
@@ -313,6 +327,10 @@ class Chat {
     }
     const { requestId } = entry;
     if (kind === 'refused') return this.#refused(entry, problem);
+    if (!this.#belongs(entry)) {
+      if (ended) this.refresh();
+      return;
+    }
     if (kind === 'elsewhere') {
       if (entry.state === 'received') this.#accepted(entry);
       else if (ended) this.log.remove(requestId); // refused; that tab gave the text back
