@@ -183,10 +183,8 @@ func TestAnotherAnswerRightAfterTheEnd(t *testing.T) {
 	tb.wait(`document.querySelector('#another') && document.documentElement.classList.contains('js')`)
 	tb.press(last("assistant") + ` .versions button:last-of-type`)
 	tb.wait(`document.querySelector('%s.streaming')`, last("assistant"))
-	t.Log(js[string](tb, `location.href + document.querySelector('#log').outerHTML`))
 	r.model.upTo(whole)
 	tb.numbered()
-	t.Log(js[string](tb, `location.href + document.querySelector('#log').outerHTML`))
 	r.check(2, tb)
 	if got := tb.versions("assistant"); got != "2/2" {
 		t.Errorf("the new answer is version %q after its end, want 2/2", got)
@@ -351,9 +349,7 @@ func TestChipAndReceipt(t *testing.T) {
 	}
 	tb.key("Escape", 27, "")
 	tb.wait(`!document.querySelector('dialog[open]') && document.activeElement.matches('a.chip')`)
-	if js[int](tb, `document.querySelectorAll('dialog #receipt').length`) != 0 {
-		t.Error("a closed receipt is still in the page")
-	}
+	tb.wait(`!document.querySelector('dialog #receipt')`)
 	r.check(1, tb)
 
 	// The page of it, and the receipt of a failure, from its mark.
