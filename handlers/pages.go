@@ -25,12 +25,10 @@ func (s *server) pages(r chi.Router) {
 	r.Get("/c/{sessionID}", s.page(s.getChat))
 	r.Post("/c/{sessionID}", s.page(s.postForm))
 	r.Post("/c/{sessionID}/act", s.page(s.postAct))
+	r.Post("/c/{sessionID}/manage", s.page(s.postManage))
 	r.Get("/c/{sessionID}/r/{requestID}", s.page(s.getReceiptPage))
 	r.Post("/language", s.page(s.postLanguage))
 }
-
-// listed is how many conversations the side of a page lists.
-const listed = 200
 
 // languageCookie holds the language that a person chose.
 const languageCookie = "lang"
@@ -88,10 +86,8 @@ func (s *server) freshChat(r *http.Request, session string) (views.ChatPage, err
 	for _, m := range s.Engine.Models() {
 		p.Models = append(p.Models, m.Name)
 	}
-	list, _, err := s.DB.Conversations(r.Context(), s.user(r), db.List{Limit: listed})
-	for _, c := range list {
-		p.Conversations = append(p.Conversations, c.Conversation)
-	}
+	var err error
+	p.Side, err = s.side(r)
 	return p, err
 }
 

@@ -212,7 +212,7 @@ func TestADeletedConversation(t *testing.T) {
 		t.Fatalf("delete: %d %s", s.status, s.body)
 	}
 	s := r.get(action)
-	if s.status != http.StatusGone || !strings.Contains(s.body, `data-action="restore"`) || !strings.Contains(s.body, `data-session="`+session) {
+	if s.status != http.StatusGone || !strings.Contains(s.body, `<form method="post" action="/c/`+session+`/manage"><button class="primary" name="do" value="restore">`) || !strings.Contains(s.body, `data-session="`+session) {
 		t.Errorf("got %d %s", s.status, s.body)
 	}
 	s = r.post(action, "content", "too late", "requestId", chat.NewID())

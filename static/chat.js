@@ -4,6 +4,7 @@
 // id and replaced by what the server renders.
 
 import { LiveAnswer } from './answer.js';
+import { arrive } from './arrive.js';
 import { Tails, place, seqOf } from './branches.js';
 import { readClock, serverNow, setClock } from './clock.js';
 import { Composer, Drafts } from './composer.js';
@@ -15,6 +16,7 @@ import { page } from './html.js';
 import { Log, all } from './log.js';
 import { Outbox, attemptOf, judge } from './outbox.js';
 import { showReceipt } from './receipt.js';
+import { Sidebar } from './sidebar.js';
 import { Stream } from './stream.js';
 import { countWords, explain, t } from './strings.js';
 import { ulid } from './ulid.js';
@@ -37,9 +39,10 @@ const json = (value) => ({
 });
 
 class Chat {
-  /** @type {Stream | undefined} */ #stream;
+  /** @type {Stream | undefined} */ #answer;
   /** @type {Promise<void> | undefined} */ #refreshing;
   #refreshAgain = false;
+  #leaving = false; // it shows a conversation that is being deleted
   #view = 0; // counts changes of what is shown: a page that was asked for before one says nothing after it
   #at = 0; // the message whose branch is shown instead of the one that questions follow; 0: none
 
@@ -59,6 +62,7 @@ class Chat {
       watched: (entry) => entry.sessionId === this.session && this.log.holder(entry.requestId) !== null,
     });
     if (this.fresh) this.#adoptFresh();
+    this.sidebar = new Sidebar({ fetch: call, chat: this.#forTheList() });
     this.tails = new Tails(localStorage, this.session);
     const query = new URLSearchParams(location.search);
     this.#at = Number(query.get('at')) || 0;
@@ -81,7 +85,36 @@ class Chat {
     this.outbox.start();
     this.#join();
     this.#showKept();
-    this.#offerUndo();
+    this.sidebar.start();
+    arrive(this.log, this.follow);
+  }
+
+  // A tab has one stream: of an answer, or of the list.
+  get #stream() {
+    return this.#answer;
+  }
+
+  set #stream(stream) {
+    this.#answer = stream;
+    if (stream) this.sidebar.hold();
+    else this.sidebar.release();
+  }
+
+  /** @returns {import('./sidebar.js').Chat} */
+  #forTheList() {
+    return {
+      session: () => (this.fresh ? '' : this.session),
+      busy: () => this.log.holders().some((q) => this.#live(q)),
+      // B20: another tab or device went on with this conversation.
+      standing: (entry) => {
+        if (this.fresh || this.#stream) return;
+        if (!entry || entry.running || (!this.#at && entry.head !== document.body.dataset.end)) this.refresh();
+      },
+      leaving: (yes) => (this.#leaving = yes),
+      deleted: (session) => {
+        for (const entry of this.outbox.list()) if (entry.sessionId === session && entry.state === 'received') this.outbox.settle(entry.requestId);
+      },
+    };
   }
 
   // A reload of a new chat, or a way around by the login page, must find the draft
@@ -128,8 +161,6 @@ class Chat {
       if (!button || !action) return;
       if (button.closest('#log')) this.#act(action, button, event);
       if (action === 'retry') this.retry(/** @type {HTMLButtonElement} */ (button));
-      if (action === 'delete') this.delete(/** @type {HTMLButtonElement} */ (button));
-      if (action === 'restore') this.restore(this.session);
       if (action === 'suggest') this.composer.suggest(/** @type {HTMLElement} */ (button).dataset.text ?? '');
       if (action === 'double') this.#double(/** @type {HTMLButtonElement} */ (button));
     });
@@ -359,6 +390,7 @@ class Chat {
         // An answer that is final already still comes through the stream, rendered.
         this.log.state(question, ended ? 'generating' : record.state);
         this.#join();
+        this.sidebar.refresh();
     }
   }
 
@@ -377,8 +409,7 @@ class Chat {
   #accepted(entry) {
     if (!this.fresh) return;
     this.#settleDown();
-    this.#title((entry.body.content ?? '').trim().split('\n')[0].slice(0, 60));
-    this.#listTitle();
+    this.sidebar.accepted((entry.body.content ?? '').trim().split('\n')[0].slice(0, 60));
   }
 
   #settleDown() {
@@ -387,33 +418,6 @@ class Chat {
     sessionStorage.removeItem('semel.fresh');
     history.replaceState(null, '', `/c/${this.session}`);
     for (const field of document.querySelectorAll('input[name=to]')) /** @type {HTMLInputElement} */ (field).value = location.pathname;
-  }
-
-  /** @param {string} title */
-  #title(title) {
-    document.title = `${title} · Semel`;
-    $('#title').textContent = title;
-    const list = $('#conversations ol');
-    let link = list.querySelector(`a[href="/c/${CSS.escape(this.session)}"]`);
-    if (!link) {
-      const item = document.importNode($('#conversation').content.firstElementChild, true);
-      link = item.querySelector('a');
-      link.href = `/c/${this.session}`;
-      list.prepend(item);
-      $('#conversations').classList.remove('none');
-    }
-    link.textContent = title;
-    link.setAttribute('aria-current', 'page');
-  }
-
-  async #listTitle() {
-    try {
-      const response = await call('/api/conversations?limit=1', { headers: { Accept: 'application/json' } });
-      const [newest] = (await response.json()).conversations;
-      if (newest.id === this.session && newest.title) this.#title(newest.title);
-    } catch {
-      // The words of the question stand in for the title until the next page.
-    }
   }
 
   /** @param {HTMLElement} question whether its answer is still to come */
@@ -540,43 +544,9 @@ class Chat {
     }
   }
 
-  /** @param {HTMLButtonElement} button */
-  async delete(button) {
-    button.disabled = true;
-    try {
-      const response = await call(`/api/conversations/${this.session}`, { method: 'DELETE', headers: { Accept: 'application/json' } });
-      if (!response.ok && response.status !== 404 && response.status !== 410) throw new Error(`status ${response.status}`);
-      for (const entry of this.outbox.list()) if (entry.sessionId === this.session && entry.state === 'received') this.outbox.settle(entry.requestId);
-      sessionStorage.setItem('semel.undo', JSON.stringify({ session: this.session, title: $('#title').textContent }));
-      location.assign('/');
-    } catch {
-      button.disabled = false;
-      this.#notice(t('js.unreachable'));
-    }
-  }
-
-  /** @param {string} session */
-  async restore(session) {
-    try {
-      const response = await call(`/api/conversations/${session}/restore`, json({}));
-      if (!response.ok) return this.#notice(explain(await response.json()));
-      sessionStorage.removeItem('semel.undo');
-      location.assign(`/c/${session}`);
-    } catch {
-      this.#notice(t('js.unreachable'));
-    }
-  }
-
-  #offerUndo() {
-    const undo = JSON.parse(sessionStorage.getItem('semel.undo') ?? 'null');
-    if (!undo || !this.fresh) return;
-    sessionStorage.removeItem('semel.undo');
-    this.#notice(t('js.deleted', { title: undo.title }), () => this.restore(undo.session));
-  }
-
   /** Takes over the page as the server renders it now. */
   refresh() {
-    if (document.hidden) return;
+    if (document.hidden || this.#leaving) return;
     if (this.#refreshing) {
       this.#refreshAgain = true;
       return;
@@ -641,10 +611,7 @@ class Chat {
     if (another) $('#composer').before(document.adoptNode(another));
     // What the server has not heard of stands where it was put.
     for (const entry of this.outbox.list()) if (entry.sessionId === this.session && entry.state !== 'received') this.#showUnheard(entry);
-    const [list, title] = [fresh.querySelector('#conversations'), fresh.querySelector('#title')];
-    if (list && list.innerHTML !== $('#conversations').innerHTML) $('#conversations').replaceWith(document.adoptNode(list));
-    if (title) $('#title').textContent = title.textContent;
-    document.title = fresh.title;
+    this.sidebar.titled(fresh.querySelector('#title')?.textContent ?? '');
     for (const holder of this.log.holders()) {
       if (holder.dataset.state && !this.#live(holder)) this.outbox.settle(holder.dataset.request ?? '');
     }
@@ -701,7 +668,9 @@ function storageWorks() {
 
 // Without storage nothing can be promised about a message before the server has
 // it, so the plain form stays as it is: its id was minted by the server.
-if ($('#composer') && storageWorks()) {
+if (storageWorks()) {
   document.documentElement.classList.add('js');
-  new Chat();
+  const none = { session: () => '', busy: () => false, standing: () => {}, leaving: () => {}, deleted: () => {} };
+  if ($('#composer')) new Chat();
+  else new Sidebar({ fetch: call, chat: none }).start();
 }

@@ -19,12 +19,12 @@ type Assets struct {
 
 // A Frame is what every page has around its own matter.
 type Frame struct {
-	Locale        *Locale
-	Assets        Assets
-	Account       string // whose page it is; the browser sends what it kept only under the same
-	ServerTime    int64  // milliseconds, for the clock of the page's scripts
-	Path          string // where a change of language leads back to
-	Conversations []chat.Conversation
+	Locale     *Locale
+	Assets     Assets
+	Account    string // whose page it is; the browser sends what it kept only under the same
+	ServerTime int64  // milliseconds, for the clock of the page's scripts
+	Path       string // where a change of language leads back to
+	Side       Side
 }
 
 // A ChatPage is one conversation, or a new one.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/a-h/templ"
 	"golang.org/x/net/html"
@@ -137,7 +138,7 @@ func TestWhatPeopleAndModelsWroteIsInert(t *testing.T) {
 	for _, evil := range hostile {
 		p := examplePage("en")
 		p.Title, p.Draft = evil, evil
-		p.Conversations[0].Title = evil
+		p.Side.Entries[0].Title = evil
 		p.Error = &chat.Problem{Code: "x", Detail: evil}
 		p.Turns = []Turn{{RequestID: evil, Question: evil, State: chat.StateFailed, Problem: p.Error,
 			Answers: []Answer{{RequestID: evil, Content: evil, Reasoning: evil, Model: evil, Broken: true}}}}
@@ -173,7 +174,8 @@ func examplePage(lang string) ChatPage {
 	return ChatPage{
 		Frame: Frame{
 			Locale: FindLocale(lang), Assets: Assets{"/app.css", "/chat.js", "/icon.svg"}, Account: "1", ServerTime: 5, Path: "/c/S1234567",
-			Conversations: []chat.Conversation{{SessionID: "S1234567", Title: "A title"}, {SessionID: "S7654321"}},
+			Side: Side{Now: time.UnixMilli(5), Entries: []Entry{
+				{Conversation: chat.Conversation{SessionID: "S1234567", Title: "A title"}}, {Conversation: chat.Conversation{SessionID: "S7654321"}}}},
 		},
 		SessionID: "S1234567", Title: "A title", RequestID: "R9",
 		Turns: Turns(Branch{Messages: []chat.Message{
