@@ -55,7 +55,7 @@ CREATE TABLE conversations (
   next_seq      INTEGER NOT NULL DEFAULT 1,    -- the next number of a message; only grows
   head_seq      INTEGER NOT NULL DEFAULT 0,    -- the message the next question follows; 0 is none
   created_at    INTEGER NOT NULL,
-  updated_at    INTEGER NOT NULL,
+  updated_at    INTEGER NOT NULL,              -- the last question, or change of a setting: the order of the list
   deleted_at    INTEGER,                       -- may be undone for ten minutes
   purging       INTEGER NOT NULL DEFAULT 0 CHECK (purging IN (0, 1)),  -- past undo: rows are being removed
   archived_at   INTEGER,                       -- out of the list, not gone; the next question brings it back

@@ -73,7 +73,7 @@ func (tx *Tx) claim(c Claim) (chat.Request, []int64, error) {
 		return r, nil, err
 	}
 	if !r.Placed && r.Kind.WritesQuestion() {
-		if _, err := tx.exec(sqlMoveHead, r.Seq, tx.now, r.ConversationID); err != nil {
+		if _, err := tx.exec(sqlMoveHead, r.Seq, r.ConversationID); err != nil {
 			return r, nil, err
 		}
 	}

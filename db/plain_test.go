@@ -192,7 +192,7 @@ func (p *plain) claim(c Claim) (chat.Request, error) {
 			c.Owner, now+c.Lease.Milliseconds(), r.ParentSeq, frozen, 0, now); err != nil {
 			return err
 		}
-		if err := p.exec(sqlMoveHead, r.Seq, now, r.ConversationID); err != nil {
+		if err := p.exec(sqlMoveHead, r.Seq, r.ConversationID); err != nil {
 			return err
 		}
 		r.State, r.Attempt, r.Owner, r.Placed, r.Steps = chat.StateGenerating, r.Attempt+1, c.Owner, true, r.Steps+1
@@ -227,7 +227,7 @@ func (p *plain) finish(r chat.Request, a Answer) error {
 		if err := p.exec(sqlInsertProcessed, r.Key.RequestID, r.ConversationID, r.Key.UserID, r.ID, []byte(r.Fingerprint), now, tx); err != nil {
 			return err
 		}
-		if err := p.exec(sqlMoveHeadIfNewest, seq, now, r.ConversationID, r.Seq, tx); err != nil {
+		if err := p.exec(sqlMoveHeadIfNewest, seq, tx, r.ConversationID, r.Seq); err != nil {
 			return err
 		}
 		r.State, r.Owner, r.Steps = chat.StateAcknowledged, "", r.Steps+1

@@ -76,7 +76,7 @@ func (tx *Tx) finish(r chat.Request, a Answer) (chat.Request, error) {
 		return r, fmt.Errorf("insert dedupe mark: %w", err)
 	}
 	// The head follows, unless a later request of the conversation has its place.
-	if _, err := tx.exec(sqlMoveHeadIfNewest, seq, tx.now, r.ConversationID, r.Seq, tx.n); err != nil {
+	if _, err := tx.exec(sqlMoveHeadIfNewest, seq, tx.n, r.ConversationID, r.Seq); err != nil {
 		return r, fmt.Errorf("move head: %w", err)
 	}
 	if a.HasPartials {
@@ -213,7 +213,7 @@ func (tx *Tx) place(r *chat.Request) error {
 	if !r.Kind.WritesQuestion() {
 		return nil
 	}
-	_, err := tx.exec(sqlMoveHead, r.Seq, tx.now, r.ConversationID)
+	_, err := tx.exec(sqlMoveHead, r.Seq, r.ConversationID)
 	return err
 }
 
@@ -298,11 +298,11 @@ func (d *DB) RequestStop(ctx context.Context, r chat.Request) error {
 }
 
 const (
-	sqlMoveHead = `UPDATE conversations SET head_seq = ?, updated_at = ? WHERE id = ?`
+	sqlMoveHead = `UPDATE conversations SET head_seq = ? WHERE id = ?`
 
 	// Where no number was given out after its own, nothing is newer. An answer is
 	// news either way.
-	sqlMoveHeadIfNewest = `UPDATE conversations SET updated_at = ?2, ended_tx = ?5, head_seq = CASE WHEN next_seq = ?1 + 1 OR NOT EXISTS (
+	sqlMoveHeadIfNewest = `UPDATE conversations SET ended_tx = ?2, head_seq = CASE WHEN next_seq = ?1 + 1 OR NOT EXISTS (
 		SELECT 1 FROM messages m JOIN requests r ON r.id = m.request_id
 		WHERE m.conversation_id = conversations.id AND m.seq > ?4 AND m.seq = r.seq AND r.placed = 1) THEN ?1 ELSE head_seq END WHERE id = ?3`
 
