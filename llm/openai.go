@@ -181,11 +181,32 @@ type chatChoice struct {
 }
 
 type chatDelta struct {
-	Content          string         `json:"content"`
+	Content          chatContent    `json:"content"`
 	ReasoningContent string         `json:"reasoning_content"`
 	Reasoning        string         `json:"reasoning"` // the same by another name; some send both
 	Refusal          string         `json:"refusal"`
 	ToolCalls        []chatToolCall `json:"tool_calls"`
+}
+
+// chatContent is text, or a list of parts as Mistral's reasoning models send it
+// (docs.mistral.ai/capabilities/reasoning).
+type chatContent struct{ text, thoughts string }
+
+func (c *chatContent) UnmarshalJSON(data []byte) error {
+	if data[0] != '[' {
+		return json.Unmarshal(data, &c.text)
+	}
+	var parts []struct {
+		Type     string      `json:"type"`
+		Text     string      `json:"text"`
+		Thinking chatContent `json:"thinking"`
+	}
+	err := json.Unmarshal(data, &parts)
+	for _, p := range parts {
+		c.text += p.Text
+		c.thoughts += p.Thinking.text
+	}
+	return err
 }
 
 // A completion is one answer as it is read.
@@ -332,12 +353,13 @@ func (r *completion) delta(d chatDelta) error {
 	if p.Reasoning == "" {
 		p.Reasoning = d.Reasoning
 	}
+	p.Reasoning += d.Content.thoughts
 	if p.Reasoning != "" || d.Refusal != "" { // tags are not looked for any more
 		q := r.think.end()
 		p.Text, p.Reasoning = q.Text, q.Reasoning+p.Reasoning
 	}
-	if d.Content != "" {
-		q := r.think.feed(d.Content)
+	if d.Content.text != "" {
+		q := r.think.feed(d.Content.text)
 		p.Text, p.Reasoning = p.Text+q.Text, p.Reasoning+q.Reasoning
 	}
 	if d.Refusal != "" {

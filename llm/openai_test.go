@@ -591,3 +591,22 @@ func wantOutcomeKnown(t *testing.T, err error) {
 		t.Fatalf("got %v", err)
 	}
 }
+
+func TestContentMayBeAListOfParts(t *testing.T) {
+	for name, bodies := range map[string][2]string{
+		"streamed": {"text/event-stream", sse(
+			`{"choices":[{"index":0,"delta":{"role":"assistant","content":[{"type":"thinking","thinking":[{"type":"text","text":"Hm, "}]}]}}]}`,
+			`{"choices":[{"index":0,"delta":{"content":[{"type":"thinking","thinking":[{"type":"text","text":"tea."}]},{"type":"text","text":"Te"}]}}]}`,
+			`{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":4}}`)},
+		"whole": {"application/json", `{"choices":[{"message":{"role":"assistant","content":[{"type":"thinking","thinking":[{"type":"text","text":"Hm, tea."}]},
+			{"type":"text","text":"Tea"},{"type":"image"}]},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":4}}`},
+	} {
+		e, transport := serve(t, func(w http.ResponseWriter, r *http.Request) { reply(w, bodies[0], bodies[1], false) })
+		h := hear(t, func(emit func(Piece)) (Answer, error) {
+			return NewOpenAI(transport, e).Stream(t.Context(), user("What is tea?"), emit)
+		})
+		if h.err != nil || h.Content != "Tea" || h.Answer.Reasoning != "Hm, tea." {
+			t.Errorf("%s: got %+v, %v", name, h.Answer, h.err)
+		}
+	}
+}
