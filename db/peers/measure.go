@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -26,15 +25,15 @@ type piece func(ctx context.Context, s store, caller, n int) error
 // drive has that many callers do work until more says no, and returns how long
 // each piece took, the shortest first. The first error ends it.
 func drive(ctx context.Context, s store, callers int, do piece, more func() bool) ([]time.Duration, error) {
-	took, errs := make([][]time.Duration, callers), make([]error, callers)
-	var failed atomic.Bool
+	took := make([][]time.Duration, callers)
+	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
 	for i := range callers {
 		wg.Go(func() {
-			for n := 0; more() && !failed.Load(); n++ {
+			for n := 0; more() && failed.Load() == nil; n++ {
 				started := time.Now()
-				if errs[i] = do(ctx, s, i, n); errs[i] != nil {
-					failed.Store(true)
+				if err := do(ctx, s, i, n); err != nil {
+					failed.CompareAndSwap(nil, &err)
 					return
 				}
 				took[i] = append(took[i], time.Since(started))
@@ -42,9 +41,12 @@ func drive(ctx context.Context, s store, callers int, do piece, more func() bool
 		})
 	}
 	wg.Wait()
+	if err := failed.Load(); err != nil {
+		return nil, *err
+	}
 	all := slices.Concat(took...)
 	slices.Sort(all)
-	return all, errors.Join(errs...)
+	return all, nil
 }
 
 func during(d time.Duration) func() bool {
