@@ -83,7 +83,8 @@ export class LiveAnswer {
     this.#blocks = [];
     this.article.classList.remove('streaming');
     this.article.dataset.seq = record.message?.seq ?? '';
-    /** @type {HTMLElement} */ (this.article.querySelector('.chip')).textContent = record.model;
+    const chip = this.article.querySelector('.chip');
+    if (chip) chip.textContent = record.model; // what it took comes with the page
   }
 
   /** @param {string} text */

@@ -48,7 +48,8 @@ function showVersions(article, count, before) {
   const versions = /** @type {HTMLElement} */ (document.importNode(/** @type {Element} */ (template.content.firstElementChild), true));
   /** @type {HTMLElement} */ (versions.querySelector('span')).textContent = `${count}/${count}`;
   /** @type {HTMLButtonElement} */ (versions.querySelector('button')).value = before;
-  article.querySelector('.meta, p.tools')?.prepend(versions);
+  if (article.dataset.role === 'user') article.querySelector('.tools')?.append(versions);
+  else article.querySelector('.meta')?.prepend(versions);
 }
 
 /** Where the reader was in each branch that was left. */

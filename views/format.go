@@ -48,6 +48,9 @@ func (l *Locale) Number(n int64) string {
 
 // seconds writes how long something took, for people.
 func (l *Locale) seconds(d time.Duration) string {
+	if d < time.Second {
+		return l.T("time.millis", "n", strconv.FormatInt(d.Milliseconds(), 10))
+	}
 	if d < 10*time.Second {
 		return l.T("time.seconds", "s", strconv.FormatFloat(d.Round(100*time.Millisecond).Seconds(), 'f', -1, 64))
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"semel/chat"
@@ -171,9 +172,12 @@ func (r Receipt) sentence(l *Locale) string {
 	end := ""
 	switch {
 	case r.State.Answered():
-		end = l.N("receipt.answered", int64(r.Saved))
+		end = l.T("receipt.billed")
+		if r.Saved > 0 {
+			end += l.N("receipt.absorbed", int64(r.Saved))
+		}
 	case r.State == chat.StateFailed && r.Problem != nil:
-		end = l.T("receipt.failed", "why", l.Problem(chat.Problem{Code: r.Problem.Code, Detail: r.Problem.Detail}))
+		end = l.T("receipt.failed", "why", strings.TrimRight(l.Problem(chat.Problem{Code: r.Problem.Code, Detail: r.Problem.Detail}), ".。"))
 	default:
 		end = l.T("receipt.waiting")
 	}

@@ -39,7 +39,7 @@ func TestMessagesFitEveryScreen(t *testing.T) {
 
 	tb := newProfile(t).open(r.url + "/").allow(lostRequests)
 	pages := []struct{ name, path, ready, open string }{
-		{"long", "/c/" + long, `document.querySelector('.code .copy')`, `(document.querySelector('.reasoning').open = true, scrollTo(0, 0))`},
+		{"long", "/c/" + long, `document.querySelector('.code .copy')`, `(document.querySelector('.reasoning').open = true, document.querySelector('.reasoning').scrollIntoView())`},
 		{"branches", "/c/" + branches, `document.querySelector('[data-kind=regenerate] .mark[data-mark=failed]')`, ``},
 		{"editor", "/c/" + branches, `document.querySelector('[data-action=edit]')`, `document.querySelector('[data-action=edit]').click()`},
 		{"aside", "/c/" + branches + "?at=2", `document.querySelector('#another')`, ``},

@@ -93,8 +93,7 @@ func (tb *tab) versions(role string) string {
 // press clicks a button as a keyboard does: with focus and Enter.
 func (tb *tab) press(selector string) {
 	tb.t.Helper()
-	tb.wait(`document.querySelector('%s')`, selector)
-	js[any](tb, `document.querySelector('%s').focus()`, selector)
+	tb.wait(`(() => { const e = document.querySelector('%s'); e?.focus(); return e && document.activeElement === e; })()`, selector)
 	tb.enter()
 }
 
@@ -414,7 +413,7 @@ func TestReasoningIsFoldedAndTimed(t *testing.T) {
 	close(think)
 	tb.marked(id, "answered")
 	tb.numbered()
-	const timed = `^Thought for [\d.]+ s$`
+	const timed = `^Thought for [\d.]+ m?s$`
 	tb.wait(`/%s/.test(%s)`, timed, summary)
 	tb.reload()
 	tb.wait(`/%s/.test(%s)`, timed, summary)
