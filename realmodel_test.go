@@ -90,7 +90,7 @@ func TestARealModelIsAskedOnceHoweverOftenItsQuestionArrives(t *testing.T) {
 
 func TestAStopAndAnotherViewerReachARealModelsAnswer(t *testing.T) {
 	t.Parallel()
-	p := startPeer(t, writeModel(t, 2, true), 0, "--pace", "20", "--most", "120")
+	p := startPeer(t, writeModel(t, 2, true), 0, "--pace", "20", "--most", "300")
 	db := writeConfig(t, peerConfig(p))
 	w := newWorld(t)
 	l := serveNow(t, db)
@@ -159,7 +159,7 @@ func TestAStopAndAnotherViewerReachARealModelsAnswer(t *testing.T) {
 
 func TestKillNineWhileARealModelAnswers(t *testing.T) {
 	t.Parallel()
-	p := startPeer(t, writeModel(t, 3, true), 0, "--pace", "20", "--most", "120")
+	p := startPeer(t, writeModel(t, 3, true), 0, "--pace", "20", "--most", "300")
 	db := writeConfig(t, peerConfig(p))
 	w := newWorld(t)
 	l := serveNow(t, db)
@@ -171,6 +171,7 @@ func TestKillNineWhileARealModelAnswers(t *testing.T) {
 	var viewer sync.WaitGroup
 	var streamed *told
 	viewer.Go(func() { streamed = (&reader{w: w, in: free}).follow() }) // from life to life
+	w.post(paid, 0)
 	w.untilText(free)
 	w.untilText(paid)
 	l.kill()
@@ -211,7 +212,7 @@ func TestKillNineWhileARealModelAnswers(t *testing.T) {
 func TestARealModelIsKilledWhileItAnswers(t *testing.T) {
 	t.Parallel()
 	model := writeModel(t, 4, true)
-	args := []string{"--pace", "20", "--most", "120"}
+	args := []string{"--pace", "20", "--most", "300"}
 	p := startPeer(t, model, 0, args...)
 	db := writeConfig(t, peerConfig(p))
 	w := newWorld(t)
@@ -221,6 +222,7 @@ func TestARealModelIsKilledWhileItAnswers(t *testing.T) {
 
 	free := w.newIntent(intent{session: chat.NewID(), content: "Tell me for nothing.", model: "free"})
 	paid := w.newIntent(intent{session: chat.NewID(), content: "Tell me for money.", model: "paid"})
+	w.post(paid, 0)
 	w.untilText(free)
 	w.untilText(paid)
 	p.kill()
@@ -256,6 +258,9 @@ func TestARealModelIsKilledWhileItAnswers(t *testing.T) {
 	list := attemptsOf(t, file, free)
 	if before != 1 || p.callsOf(free.content) != 1 || p.callsOf(late.content) != 1 || p.callsOf(paid.content) != 0 {
 		t.Errorf("the model was called %d times before it died, and then %+v", before, p.told("call"))
+	}
+	if len(list) < 2 {
+		t.Fatalf("the attempts are %q: nothing died", list)
 	}
 	if first, last := list[0], list[len(list)-1]; first != "accepted unknown line_lost" || !strings.HasSuffix(last, " ok ") {
 		t.Errorf("the attempts are %q", list)
