@@ -116,6 +116,7 @@ func (t *Transport) do(ctx context.Context, method, url string, header http.Head
 	if strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
 		resp.Body = &gunzip{from: resp.Body}
 	}
+	resp.Body = &patientBody{resp.Body}
 	if resp.StatusCode/100 == 2 {
 		return resp, nil
 	}
@@ -132,6 +133,22 @@ func (t *Transport) do(ctx context.Context, method, url string, header http.Head
 // lineLost is a failure after the prompt went out and before an end was seen.
 func lineLost(err error) *Error {
 	return &Error{Outcome: chat.OutcomeUnknown, Code: "line_lost", Detail: "The line to the model was lost before the end of its answer.", Err: err}
+}
+
+// A patientBody waits a moment for its end when it is closed: mostly it is there,
+// behind the last event that anybody reads, and only a connection whose answer was
+// read to the end is used again.
+type patientBody struct{ io.ReadCloser }
+
+const (
+	endWait  = 10 * time.Millisecond
+	endBytes = 64 << 10
+)
+
+func (b *patientBody) Close() error {
+	defer time.AfterFunc(endWait, func() { b.ReadCloser.Close() }).Stop()
+	_, _ = io.CopyN(io.Discard, b.ReadCloser, endBytes)
+	return b.ReadCloser.Close()
 }
 
 // A countedConn counts the bytes that were handed to the network.

@@ -635,3 +635,44 @@ func FuzzProviderError(f *testing.F) {
 
 // quiet is the log of servers whose complaints are expected.
 var quiet = log.New(io.Discard, "", 0)
+
+// A connection costs a round trip or three before the first token.
+func TestAConnectionIsUsedAgain(t *testing.T) {
+	stop := `{"choices":[{"index":0,"delta":{"content":"Tea"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}`
+	var connections atomic.Int64
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, sse(stop))
+		w.(http.Flusher).Flush() // the client has all it needs
+		io.WriteString(w, "data: [DONE]\n\n")
+	}))
+	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	srv.Start()
+	defer srv.Close()
+	tr := NewTransport()
+	defer tr.Close()
+	const calls = 20
+	for range calls {
+		if a, err := NewOpenAI(tr, Endpoint{URL: srv.URL}).Stream(t.Context(), user("Tea?"), func(Piece) {}); err != nil || a.Content != "Tea" {
+			t.Fatalf("got %+v, %v", a, err)
+		}
+	}
+	if n := connections.Load(); n > calls/4 { // a busy machine may miss the moment
+		t.Errorf("%d connections for %d calls", n, calls)
+	}
+}
+
+func TestALineThatStaysOpenIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		defer w.Close()
+		started := time.Now()
+		if (&patientBody{r}).Close(); time.Since(started) != endWait {
+			t.Errorf("closed after %v", time.Since(started))
+		}
+	})
+}
