@@ -72,7 +72,7 @@ export class Composer {
       if (composition.sends(event, this.touch.matches)) event.preventDefault();
     });
     document.addEventListener('keydown', (event) => {
-      if (this.#running && !document.querySelector(':popover-open') && composition.stops(event)) stop();
+      if (this.#running && !document.querySelector(':popover-open:not(#toast)') && composition.stops(event)) stop();
     });
     this.text.addEventListener('input', () => {
       this.#keep();

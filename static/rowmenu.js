@@ -60,7 +60,7 @@ export class RowMenu {
  * leaving it; Escape leaves the title as it was.
  * @param {HTMLElement} row
  * @param {string} title
- * @param {(title: string) => void} done is called once, with "" for no change
+ * @param {(title: string, byKey: boolean) => void} done is called once, with "" for no change
  */
 export function openRename(row, title, done) {
   const field = document.createElement('input');
@@ -72,21 +72,21 @@ export function openRename(row, title, done) {
   field.autocomplete = 'off';
   const composition = new Composition(field);
   let over = false;
-  const end = (/** @type {string} */ text) => {
+  const end = (/** @type {string} */ text, byKey = false) => {
     if (over) return;
     over = true;
     row.classList.remove('renaming');
     field.remove();
-    done(text.trim().replace(/\s+/g, ' '));
+    done(text.trim().replace(/\s+/g, ' '), byKey);
   };
   field.addEventListener('keydown', (event) => {
     event.stopPropagation(); // Escape here stops no answer
     if (composition.sends(event, false)) {
       event.preventDefault();
-      end(field.value);
+      end(field.value, true);
     } else if (composition.stops(event)) {
       event.preventDefault(); // nor does it close the drawer
-      end('');
+      end('', true);
     }
   });
   field.addEventListener('blur', () => end(field.value));
@@ -94,4 +94,5 @@ export function openRename(row, title, done) {
   row.prepend(field);
   field.focus();
   field.select();
+  field.scrollLeft = 0;
 }

@@ -182,7 +182,7 @@ export class Sidebar {
     /** @type {Entry[]} */ const list = [];
     let next = '';
     let news = 0;
-    const wanted = Math.max(page, this.entries.length);
+    const wanted = Math.max(page, this.entries.length) + (this.#next ? 0 : page); // where all were there, all are wanted
     do {
       const answer = await this.#get({ before: next, limit: Math.min(most, wanted - list.length), archived });
       if (!answer || archived !== this.#archived) return; // it stays as it is
@@ -331,11 +331,11 @@ export class Sidebar {
     const row = this.rows.row(entry.id);
     if (!row) return;
     this.rows.frozen = true; // rows that move would take the field away
-    openRename(row, entry.title, async (title) => {
+    openRename(row, entry.title, (title, byKey) => {
       this.rows.frozen = false;
-      if (title && title !== entry.title) await this.#change(entry, { title });
-      this.#show();
-      this.rows.row(entry.id)?.querySelector('a')?.focus({ preventScroll: true });
+      if (byKey) row.querySelector('a')?.focus({ preventScroll: true });
+      if (title && title !== entry.title) this.#change(entry, { title });
+      else this.#show();
     });
   }
 

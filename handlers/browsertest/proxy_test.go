@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,6 +27,7 @@ type proxy struct {
 	fault func(exchange) fault  // under mu
 	sent  []exchange            // under mu; everything but GET
 	conns map[net.Conn]struct{} // under mu
+	open  int                   // under mu; event streams
 }
 
 // An exchange is one request as the proxy sees it.
@@ -127,6 +129,19 @@ func (p *proxy) lose(n int, f fault) {
 	})
 }
 
+// streams returns how many event streams are open.
+func (p *proxy) streams() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open
+}
+
+func (p *proxy) streaming(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open += n
+}
+
 // posts returns what was sent to a path, of all requests where id is "".
 func (p *proxy) posts(path, id string) (list []exchange) {
 	p.mu.Lock()
@@ -208,6 +223,10 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	for name, values := range res.Header {
 		h[name] = values
+	}
+	if strings.HasPrefix(h.Get("Content-Type"), "text/event-stream") {
+		p.streaming(1)
+		defer p.streaming(-1)
 	}
 	w.WriteHeader(res.StatusCode)
 	rc := http.NewResponseController(w)

@@ -1,0 +1,630 @@
+package browsertest
+
+import (
+	"database/sql"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+
+	"semel/chat"
+	"semel/db"
+	"semel/db/dbtest"
+)
+
+// A row is one conversation as the list shows it.
+type row struct {
+	Group, Title, Snippet string
+	Marks                 []string
+	Current               bool
+}
+
+func (tb *tab) rows() []row {
+	tb.t.Helper()
+	return js[[]row](tb, `[...document.querySelectorAll('#conversations li')].map((li) => ({
+		Group: li.closest('section').querySelector('h2').textContent, Title: li.querySelector('.name').textContent.trim(),
+		Snippet: [...li.querySelector('.snippet')?.children ?? []].map((e) => e.localName === 'mark' ? '[' + e.textContent + ']' : e.textContent).join(''),
+		Marks: [...(li.querySelector('.state').offsetWidth ? li.querySelectorAll('.state .unseen') : [])].filter((e) => getComputedStyle(e).display !== 'none').map((e) => e.className.split(' ')[1]),
+		Current: li.querySelector('a').hasAttribute('aria-current')}))`)
+}
+
+// titles waits until the list has exactly these titles, in this order.
+func (tb *tab) titles(want ...string) {
+	tb.t.Helper()
+	var got []string
+	read := func() bool {
+		got = nil
+		return tb.eval(`[...document.querySelectorAll('#conversations .name')].map((e) => e.textContent.trim())`, &got) == nil && slices.Equal(got, want)
+	}
+	for deadline := time.Now().Add(patience); !read(); time.Sleep(25 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			tb.t.Fatalf("the list has %q, want %q", got, want)
+		}
+	}
+}
+
+// ready waits until the page's script is at work.
+func (tb *tab) ready() *tab {
+	tb.t.Helper()
+	tb.wait(`document.documentElement.classList.contains('js')`)
+	return tb
+}
+
+// menu does something with the conversation of a title, by the menu of its row.
+func (tb *tab) menu(title, do string) {
+	tb.t.Helper()
+	id := js[string](tb, `[...document.querySelectorAll('#conversations li')].find((li) => li.querySelector('.name').textContent.trim() === %q)?.dataset.id ?? ''`, title)
+	if id == "" {
+		tb.t.Fatalf("there is no row %q among %+v", title, tb.rows())
+	}
+	js[any](tb, `document.querySelector('#conversations li[data-id="%s"] a').focus()`, id)
+	tb.click(`#conversations li[data-id="`+id+`"] .actions`, 1)
+	tb.click(`#row-menu [data-do=`+do+`]`, 1)
+}
+
+// when moves a conversation in time, as if it had been answered then.
+func (r *rig) when(session string, at time.Time) {
+	r.t.Helper()
+	c, err := sql.Open("sqlite", r.db.Path()+"?_pragma=busy_timeout(5000)")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.ExecContext(r.t.Context(), `UPDATE conversations SET updated_at = ? WHERE session_id = ?`, at.UnixMilli(), session); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) titled(title, content string) string {
+	r.t.Helper()
+	session := chat.NewID()
+	r.ask(session, content)
+	if title != "" {
+		r.patch(session, map[string]any{"title": title})
+	}
+	r.patch(session, map[string]any{"seen": true})
+	return session
+}
+
+func (r *rig) patch(session string, body map[string]any) {
+	r.t.Helper()
+	if status := r.api(http.MethodPatch, "/api/conversations/"+session, body, nil); status != http.StatusOK {
+		r.t.Fatalf("patch %v: status %d", body, status)
+	}
+}
+
+// Days are those of the reader's own clock, not of the server's.
+func TestConversationsStandUnderTheDaysOfTheReader(t *testing.T) {
+	r := newRig(t)
+	// In Kiritimati it is tomorrow for most of the day.
+	zone, err := time.LoadLocation("Pacific/Kiritimati")
+	if err != nil {
+		t.Skip(err)
+	}
+	now := time.Now().In(zone)
+	day := func(back int, hour, minute int) time.Time {
+		return time.Date(now.Year(), now.Month(), now.Day()-back, hour, minute, 0, 0, zone)
+	}
+	var want []string
+	for _, c := range []struct {
+		title, group string
+		at           time.Time
+	}{
+		{"just now", "Today", now},
+		{"after midnight", "Today", day(0, 0, 0)},
+		{"before midnight", "Yesterday", day(0, 0, 0).Add(-time.Second)},
+		{"two days ago", "Previous 7 days", day(2, 12, 0)},
+		{"seven days ago", "Previous 7 days", day(7, 0, 1)},
+		{"eight days ago", "Previous 30 days", day(8, 23, 59)},
+		{"thirty days ago", "Previous 30 days", day(30, 0, 1)},
+		{"long ago", "March 2024", time.Date(2024, 3, 31, 23, 59, 0, 0, zone)},
+		{"longer ago", "March 2024", time.Date(2024, 3, 1, 0, 1, 0, 0, zone)},
+	} {
+		r.when(r.titled(c.title, "[[echo x]]"), c.at)
+		want = append(want, c.group+": "+c.title)
+	}
+	pinned := r.titled("kept", "[[echo x]]")
+	r.patch(pinned, map[string]any{"pinned": true})
+	r.when(pinned, day(100, 0, 0))
+	want = append([]string{"Pinned: kept"}, want...)
+	tb := newProfile(t).open("")
+	call(tb, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Pacific/Kiritimati"})
+	tb.visit(r.url + "/")
+	tb.ready()
+	shown := func(what string, want []string) {
+		t.Helper()
+		var got []string
+		for _, row := range tb.rows() {
+			got = append(got, row.Group+": "+row.Title)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s:\n got %q\nwant %q", what, got, want)
+		}
+	}
+	shown("as the page came", want)
+	// The same after the list was fetched anew.
+	r.titled("newest", "[[echo x]]")
+	tb.wait(`document.querySelectorAll('#conversations li').length === %d`, len(want)+1)
+	shown("live", slices.Insert(slices.Clone(want), 1, "Today: newest"))
+	if heads := js[int](tb, `document.querySelectorAll('#conversations section').length`); heads != 6 {
+		t.Errorf("%d headings", heads)
+	}
+}
+
+func TestTheListIsFetchedAPageAtATime(t *testing.T) {
+	r := newRig(t)
+	var want []string
+	for i := range 60 {
+		session := chat.NewID()
+		dbtest.Accept(t, r.db, session, fmt.Sprintf("question %02d", i))
+		r.when(session, time.Now().Add(-time.Hour+time.Duration(i)*time.Second))
+		want = append([]string{fmt.Sprintf("question %02d", i)}, want...)
+	}
+	tb := newProfile(t).open(r.url + "/").ready()
+	tb.titles(want[:50]...)
+	tb.click("#conversations .more a", 1)
+	tb.titles(want...)
+	tb.wait(`document.querySelector('#conversations .more').hidden`)
+	// What is on screen stays there when the list changes.
+	session := r.titled("", "[[echo alpha]]")
+	tb.titles(append([]string{"[[echo alpha]]"}, want...)...)
+	_ = session
+}
+
+// Rename in place; an Enter of an input method takes nothing, Escape takes it back.
+func TestRenameInPlace(t *testing.T) {
+	r := newRig(t)
+	first, second := r.titled("first", "[[echo one]]"), r.titled("second", "[[echo two]]")
+	tb := newProfile(t).open(r.url + "/c/" + first).ready()
+	other := newProfile(t).open(r.url + "/c/" + second).ready()
+	title := func(session string) string {
+		var th thread
+		r.get("/api/conversations/"+session, &th)
+		return th.Title
+	}
+	type_ := func(events string) {
+		t.Helper()
+		js[any](tb, `(async () => {
+			const field = document.querySelector('#conversations .rename');
+			const composition = (type, data = '') => field.dispatchEvent(new CompositionEvent(type, {data, bubbles: true}));
+			const type = (text) => { field.value = text; field.dispatchEvent(new InputEvent('input', {data: text, bubbles: true})); };
+			const key = (key, init) => field.dispatchEvent(new KeyboardEvent('keydown', {key, code: key, bubbles: true, cancelable: true, keyCode: key === 'Enter' ? 13 : 27, ...init}));
+			const pass = (ms) => new Promise((resume) => setTimeout(resume, ms));
+			`+events+`
+		})()`)
+	}
+	tb.menu("first", "rename")
+	for name, events := range map[string]string{
+		"Safari: the composition ends before its Enter":  `composition('compositionstart'); type('biao ti'); composition('compositionend', '标题'); key('Enter', {keyCode: 229});`,
+		"Chrome: the Enter comes inside":                 `composition('compositionstart'); key('Enter', {keyCode: 229, isComposing: true}); composition('compositionend', '标题'); await pass(50);`,
+		"an embedded one: an ordinary Enter right after": `composition('compositionstart'); composition('compositionend', '标题'); key('Enter');`,
+		"Escape inside a composition":                    `composition('compositionstart'); key('Escape', {keyCode: 229, isComposing: true}); composition('compositionend'); await pass(50);`,
+	} {
+		type_(events)
+		if !js[bool](tb, `Boolean(document.querySelector('#conversations .rename'))`) {
+			t.Fatalf("%s: it was taken for the end", name)
+		}
+	}
+	if got := title(first); got != "first" {
+		t.Fatalf("the title is %q before an Enter", got)
+	}
+	type_(`await pass(50); type('  旅行  计划 '); key('Enter');`)
+	tb.titles("second", "旅行 计划")
+	other.titles("second", "旅行 计划")
+	tb.wait(`document.querySelector('#title').textContent === '旅行 计划' && document.title === '旅行 计划 · Semel'`)
+	if got := title(first); got != "旅行 计划" {
+		t.Errorf("the title is %q", got)
+	}
+	if !js[bool](tb, `document.activeElement.closest('li')?.dataset.id === '%s'`, first) {
+		t.Error("the focus is not on the row")
+	}
+	tb.menu("second", "rename")
+	type_(`type('never'); key('Escape');`)
+	tb.titles("second", "旅行 计划")
+	if got := title(second); got != "second" {
+		t.Errorf("Escape gave the title %q", got)
+	}
+	// Leaving the field takes what is typed; nothing typed is no title.
+	tb.menu("second", "rename")
+	type_(`type(''); field.blur();`)
+	tb.titles("second", "旅行 计划")
+	tb.menu("second", "rename")
+	type_(`type('left'); field.blur();`)
+	tb.titles("left", "旅行 计划")
+}
+
+// With the browser's own composition.
+func TestRenameWithAComposition(t *testing.T) {
+	r := newRig(t)
+	r.titled("first", "[[echo one]]")
+	tb := newProfile(t).open(r.url + "/").ready()
+	tb.menu("first", "rename")
+	call(tb, input.ImeSetComposition, input.ImeSetCompositionParams{Text: "ji hua", SelectionStart: 6, SelectionEnd: 6})
+	tb.key("Enter", 229, "")
+	if !js[bool](tb, `Boolean(document.querySelector('#conversations .rename'))`) {
+		t.Fatal("an Enter during the composition ended it")
+	}
+	call(tb, input.InsertText, input.InsertTextParams{Text: "计划"})
+	js[any](tb, `new Promise((resume) => setTimeout(resume, 50))`)
+	tb.enter()
+	tb.titles("计划")
+}
+
+func TestDeleteAndUndo(t *testing.T) {
+	r := newRig(t)
+	first, second := r.titled("first", "[[echo one]]"), r.titled("second", "[[echo two]]")
+	tb := newProfile(t).open(r.url + "/c/" + first).ready()
+	other := newProfile(t).open(r.url + "/").ready()
+	tb.menu("second", "delete")
+	tb.titles("first")
+	other.titles("first")
+	if got := js[string](tb, `document.querySelector('#toast span').textContent`); got != "“second” is deleted." {
+		t.Errorf("the toast says %q", got)
+	}
+	if status := r.get("/api/conversations/"+second, nil); status != http.StatusGone {
+		t.Errorf("the server says %d", status)
+	}
+	tb.click("#toast .link", 1)
+	tb.titles("second", "first")
+	other.titles("second", "first")
+	if js[bool](tb, `document.querySelector('#toast').matches(':popover-open')`) {
+		t.Error("the toast stays")
+	}
+	// The one on screen, by its own button: the page goes, and comes back.
+	tb.click("#top [data-action=delete]", 1)
+	tb.wait(`location.pathname === '/' && document.querySelector('#toast').matches(':popover-open')`)
+	tb.titles("second")
+	tb.click("#toast .link", 1)
+	tb.wait(`location.pathname === '/c/%s'`, first)
+	tb.titles("second", "first")
+	r.check(2, tb)
+}
+
+func TestPinAndArchive(t *testing.T) {
+	r := newRig(t)
+	first := r.titled("first", "[[echo one]]")
+	r.titled("second", "[[echo two]]")
+	r.titled("third", "[[echo three]]")
+	p := newProfile(t)
+	tb := p.open(r.url + "/").ready()
+	other := newProfile(t).open(r.url + "/").ready()
+	tb.menu("first", "pin")
+	for _, tb := range []*tab{tb, other} {
+		tb.titles("first", "third", "second")
+		if g := tb.rows()[0].Group; g != "Pinned" {
+			t.Errorf("the first stands under %q", g)
+		}
+	}
+	tb.menu("third", "archive")
+	tb.titles("first", "second")
+	tb.click("#toast .link", 1)
+	tb.titles("first", "third", "second")
+	tb.menu("first", "archive")
+	tb.titles("third", "second")
+	other.titles("third", "second")
+	other.click("#archive", 1)
+	other.titles("first")
+	other.menu("first", "unarchive")
+	other.titles()
+	if hint := js[string](other, `document.querySelector('#conversations .hint:not([hidden])').textContent`); hint != "The archive is empty." {
+		t.Errorf("the empty archive says %q", hint)
+	}
+	other.click("#archive", 1)
+	other.titles("third", "second", "first")
+	tb.titles("third", "second", "first")
+	tb.menu("first", "archive")
+	tb.titles("third", "second")
+	// A new question brings it back.
+	r.ask(first, "[[echo more]]")
+	tb.titles("first", "third", "second")
+}
+
+// F7: short queries in any script, and the jump to what was found.
+func TestSearchFindsAndLeadsToTheMessage(t *testing.T) {
+	r := newRig(t)
+	long := chat.NewID()
+	r.ask(long, "[[echo 我秃发怎么办]] hair")
+	for i := range 30 {
+		r.ask(long, fmt.Sprintf("[[echo line %d]]", i))
+	}
+	r.ask(long, "[[echo 多喝水 ⭐]] drink")
+	r.patch(long, map[string]any{"title": "Health", "seen": true})
+	r.titled("<b>水</b> & more", "[[echo GPT 的回答]]")
+	r.titled("other", "[[echo nothing of it]]")
+	tb := newProfile(t).open(r.url + "/").ready()
+	for _, c := range []struct {
+		query string
+		want  []row
+	}{
+		{"秃发", []row{{Title: "Health", Snippet: "我[秃发]怎么办"}}},
+		{"⭐", []row{{Title: "Health", Snippet: "多喝水 [⭐]"}}},
+		{"水", []row{{Title: "<b>水</b> & more"}, {Title: "Health", Snippet: "多喝[水] ⭐"}}},
+		{"GPT 回答", []row{{Title: "<b>水</b> & more", Snippet: "[GPT] 的[回答]"}}},
+		{"no such thing", nil},
+	} {
+		tb.find(c.query)
+		var got []row
+		holds := func() bool {
+			got = nil
+			for _, row := range tb.rows() {
+				if row.Snippet = strings.TrimSpace(row.Snippet); strings.HasPrefix(row.Snippet, "[[echo") || strings.HasPrefix(row.Snippet, "…") {
+					continue
+				}
+				got = append(got, rowOf(row))
+			}
+			return slices.EqualFunc(got, c.want, func(a, b row) bool { return a.Title == b.Title && a.Snippet == b.Snippet })
+		}
+		for deadline := time.Now().Add(patience); !holds(); time.Sleep(25 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%q finds\n%+v, want\n%+v", c.query, got, c.want)
+			}
+		}
+		tb.inert()
+	}
+	if hint := js[string](tb, `document.querySelector('#conversations .hint:not([hidden])').textContent`); hint != "Nothing found." {
+		t.Errorf("it says %q", hint)
+	}
+	// The jump, to the beginning of a long conversation.
+	tb.find("秃发")
+	tb.wait(`document.querySelector('#conversations li a')?.getAttribute('href')?.endsWith('#m-2')`)
+	tb.click("#conversations li a", 1)
+	tb.wait(`location.pathname === '/c/%s' && document.querySelector('.message.arrived')`, long)
+	seen := js[struct {
+		Seq         string
+		Top, Height float64
+	}](tb, `(() => { const m = document.querySelector('#log [data-seq="2"]'); const r = m.getBoundingClientRect(); return {Seq: m.dataset.seq, Top: r.top, Height: innerHeight}; })()`)
+	if seen.Top < 0 || seen.Top > seen.Height {
+		t.Errorf("the message is at %v of %v", seen.Top, seen.Height)
+	}
+	// Emptying the field brings the list back.
+	tb.find("水")
+	tb.wait(`document.querySelectorAll('#conversations li').length === 2`)
+	tb.find("")
+	tb.titles("other", "<b>水</b> & more", "Health")
+}
+
+func rowOf(r row) row { return row{Title: r.Title, Snippet: r.Snippet} }
+
+// find types into the search field.
+func (tb *tab) find(query string) {
+	tb.t.Helper()
+	js[any](tb, `(() => { const q = document.querySelector('#q'); q.focus(); q.select(); })()`)
+	if query == "" {
+		tb.key("Backspace", 8, "")
+		return
+	}
+	call(tb, input.InsertText, input.InsertTextParams{Text: query})
+}
+
+// A hit on a branch that is not shown leads there.
+func TestAHitOnAnotherBranchIsShown(t *testing.T) {
+	r := newRig(t)
+	session := chat.NewID()
+	r.ask(session, "[[echo the first way]]")
+	id := chat.NewID()
+	if status := r.api(http.MethodPost, "/api/chat", map[string]string{"sessionId": session, "requestId": id, "kind": "edit", "parentId": session + ".1", "content": "[[echo the other way]]"}, nil); status != http.StatusOK {
+		t.Fatalf("status %d", status)
+	}
+	tb := newProfile(t).open(r.url + "/").ready()
+	tb.find("first way")
+	tb.wait(`document.querySelector('#conversations li a .snippet')`)
+	tb.click("#conversations li a", 1)
+	tb.wait(`document.querySelector('.message.arrived')`)
+	tb.reads("? [[echo the first way]]", "! the first way")
+}
+
+// Answered while you were away: marked, counted, and gone when looked at, on every
+// device.
+func TestWhatWasAnsweredElsewhereIsMarkedAndCounted(t *testing.T) {
+	r := newRig(t)
+	first, second := r.titled("first", "[[echo one]]"), r.titled("second", "[[echo two]]")
+	tb := newProfile(t).open(r.url + "/c/" + first).ready()
+	other := newProfile(t).open(r.url + "/").ready()
+	marks := func(tb *tab, title string) string {
+		for _, row := range tb.rows() {
+			if row.Title == title {
+				return strings.Join(row.Marks, " ")
+			}
+		}
+		return "no such row"
+	}
+	r.model.upTo(5)
+	done := make(chan bool)
+	go func() {
+		r.ask(second, "[[tokens 20]] [[rate 1000]]")
+		done <- true
+	}()
+	for _, tb := range []*tab{tb, other} {
+		until(t, "it is shown as running", func() bool { return marks(tb, "second") == "running" })
+		if title := js[string](tb, `document.title`); strings.HasPrefix(title, "(") {
+			t.Errorf("the tab counts %q before there is an answer", title)
+		}
+	}
+	r.model.upTo(whole)
+	<-done
+	for _, tb := range []*tab{tb, other} {
+		until(t, "it is shown as new", func() bool { return marks(tb, "second") == "news" })
+		tb.wait(`document.title.startsWith('(1) ')`)
+	}
+	// What happens in the conversation on screen is no news.
+	r.ask(first, "[[echo three]]")
+	tb.wait(`document.querySelectorAll('#log [data-role=assistant]').length === 2`)
+	until(t, "it is seen on the other device, too", func() bool { return marks(other, "first") == "" && marks(other, "second") == "news" })
+	// Looked at on one device, it is seen on both.
+	other.click(`#conversations li[data-id="`+second+`"] a`, 1)
+	other.wait(`location.pathname === '/c/%s'`, second)
+	for _, tb := range []*tab{tb, other} {
+		tb.wait(`!document.title.startsWith('(')`)
+		until(t, "it is seen", func() bool { return marks(tb, "second") == "" })
+	}
+	r.check(4, tb, other)
+}
+
+// A hidden page has no stream. Its title says all the same when the answer is there.
+func TestAHiddenTabSaysWhenTheAnswerIsThere(t *testing.T) {
+	r := newRig(t)
+	tb := newProfile(t).open("")
+	tb.before(`{ const set = setTimeout; window.setTimeout = (f, ms, ...a) => set(f, ms >= 15000 && ms < 16000 ? 200 : ms, ...a);
+		let hidden = false; Object.defineProperty(document, 'hidden', { get: () => hidden });
+		Object.defineProperty(document, 'visibilityState', { get: () => hidden ? 'hidden' : 'visible' });
+		window.hide = (yes) => { hidden = yes; document.dispatchEvent(new Event('visibilitychange')); }; }`)
+	tb.visit(r.url + "/")
+	tb.ready()
+	r.model.upTo(5)
+	id := tb.send("[[tokens 20]] [[rate 1000]]")
+	tb.grown(id, 3)
+	js[any](tb, `hide(true)`)
+	until(t, "no stream is open", func() bool { return r.proxy.streams() == 0 })
+	r.model.upTo(whole)
+	tb.wait(`document.title.startsWith('(1) ')`)
+	if n := r.proxy.streams(); n != 0 {
+		t.Errorf("%d streams are open while the page is hidden", n)
+	}
+	js[any](tb, `hide(false)`)
+	tb.wait(`!document.title.startsWith('(')`)
+	tb.marked(id, "answered")
+	until(t, "the feed is open", func() bool { return r.proxy.streams() == 1 })
+	r.check(1, tb)
+}
+
+// A tab has one stream: of the list, or of an answer.
+func TestATabHasOneStream(t *testing.T) {
+	r := newRig(t)
+	tb := newProfile(t).open(r.url + "/").ready()
+	until(t, "the feed is open", func() bool { return r.proxy.streams() == 1 })
+	r.model.upTo(50)
+	id := tb.send("[[tokens 60]] [[rate 1000]]")
+	tb.grown(id, 20)
+	until(t, "the answer's stream is the only one", func() bool { return r.proxy.streams() == 1 })
+	r.model.upTo(whole)
+	tb.marked(id, "answered")
+	until(t, "the feed is open again", func() bool { return r.proxy.streams() == 1 })
+	// B20: what another device asks is shown here.
+	r.ask(tb.session(), "[[echo from afar]]")
+	tb.wait(`document.querySelectorAll('#log [data-role=assistant]').length === 2`)
+	r.check(2, tb)
+}
+
+// Without scripts: the list, its pages, the search, and what is done to the
+// conversation on screen.
+func TestTheListWorksWithoutScripts(t *testing.T) {
+	r := newRig(t)
+	for i := range 55 {
+		dbtest.Accept(t, r.db, chat.NewID(), fmt.Sprintf("question %02d", i))
+	}
+	session := r.titled("first", "[[echo 秃发]]")
+	tb := newProfile(t).withoutScripts(r.url + "/c/" + session).allow("status of 410")
+	list := func() int { return js[int](tb, `document.querySelectorAll('#conversations li').length`) }
+	if n := list(); n != 50 {
+		t.Fatalf("%d rows", n)
+	}
+	if js[bool](tb, `[...document.querySelectorAll('#conversations .actions, #conversations .state')].some((e) => e.offsetWidth)`) {
+		t.Error("there are buttons that do nothing")
+	}
+	tb.click("#conversations .more a", 1)
+	tb.wait(`document.querySelectorAll('#conversations li').length === 6`)
+	js[any](tb, `document.querySelector('#q').value = '秃发'`)
+	tb.click("#q", 1)
+	tb.enter()
+	tb.wait(`document.querySelectorAll('#conversations li').length === 1`)
+	if got := tb.rows(); got[0].Title != "first" || got[0].Snippet != "[秃发]" {
+		t.Errorf("found %+v", got)
+	}
+	tb.visit(r.url + "/c/" + session)
+	tb.click(`.manage [value=pin]`, 1)
+	tb.wait(`document.querySelector('.manage [value=unpin]') && document.querySelector('#conversations h2').textContent === 'Pinned'`)
+	js[any](tb, `document.querySelector('.manage [name=title]').value = 'second'`)
+	tb.click(`.manage [value=rename]`, 1)
+	tb.wait(`document.querySelector('#title').textContent === 'second'`)
+	tb.click(`.manage [value=archive]`, 1)
+	tb.wait(`document.querySelector('#conversations h2').textContent !== 'Pinned'`)
+	tb.click("#archive", 1)
+	tb.wait(`document.querySelector('.manage [value=unarchive]') && document.querySelectorAll('#conversations li').length === 1`)
+	tb.click(`.manage [value=delete]`, 1)
+	tb.wait(`document.querySelector('.note [value=restore]')`)
+	tb.click(`.note [value=restore]`, 1)
+	tb.wait(`document.querySelectorAll('#log article').length === 2`)
+	if _, err := r.db.Thread(t.Context(), db.LocalUser, session); err != nil {
+		t.Error(err)
+	}
+}
+
+// Every state of the list, in both languages, by day and by night, on a desk and on
+// a phone: nothing is wider than the screen, nor than the list.
+func TestTheListFitsEveryScreen(t *testing.T) {
+	r := newRig(t)
+	now := time.Now()
+	for i, c := range []struct {
+		title, content string
+		back           time.Duration
+	}{
+		{"", "[[echo 多喝水，多休息。]] 我秃发怎么办？有没有什么好办法可以让头发重新长出来，而且不用吃药？", 0},
+		{"", "[[echo Nothing is faster than water.]] What is the difference between a watercourse and a waterfall, in one sentence?", time.Minute},
+		{"A-title-without-any-break-" + strings.Repeat("0123456789", 4), "[[echo water]]", 26 * time.Hour},
+		{"旅行计划", "[[echo 水上巴士]]", 4 * 24 * time.Hour},
+		{"Garden", "[[echo more water]]", 20 * 24 * time.Hour},
+		{"Old things", "[[echo water]]", 200 * 24 * time.Hour},
+		{"Pinned one", "[[echo x]]", 300 * 24 * time.Hour},
+	} {
+		session := r.titled(c.title, c.content)
+		if c.title == "Pinned one" {
+			r.patch(session, map[string]any{"pinned": true})
+		}
+		r.when(session, now.Add(-c.back))
+		if i == 1 || i == 3 {
+			r.ask(session, "[[echo news]]")
+			r.when(session, now.Add(-c.back))
+		}
+	}
+	dbtest.Accept(t, r.db, chat.NewID(), "This one is being answered")
+	states := []struct{ name, enter, leave string }{
+		{"list", ``, ``},
+		{"search", `const q = document.querySelector('#q'); q.value = '水'; q.dispatchEvent(new Event('input')); await until(() => document.querySelector('#conversations mark'))`,
+			`const q = document.querySelector('#q'); q.value = ''; q.dispatchEvent(new Event('input')); await until(() => !document.querySelector('#conversations mark'))`},
+		{"menu", `document.querySelectorAll('#conversations .actions')[2].click()`, `document.querySelector('#row-menu').hidePopover()`},
+		{"rename", `document.querySelectorAll('#conversations .actions')[2].click(); document.querySelector('#row-menu [data-do=rename]').click()`,
+			`document.querySelector('.rename').dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))`},
+		{"toast", `document.querySelectorAll('#conversations .actions')[3].click(); document.querySelector('#row-menu [data-do=archive]').click(); await until(() => document.querySelector('#toast').matches(':popover-open'))`,
+			`document.querySelector('#toast .link').click(); await until(() => !document.querySelector('#toast').matches(':popover-open'))`},
+	}
+	tb := newProfile(t).open(r.url + "/").ready()
+	run := func(steps string) {
+		t.Helper()
+		js[any](tb, `(async () => { const until = async (holds) => { while (!holds()) await new Promise((resume) => setTimeout(resume, 20)); }; %s })()`, steps)
+	}
+	for _, lang := range []string{"en", "zh-CN"} {
+		size(tb, 1200, false)
+		tb.visit(r.url + "/")
+		if tb.ready(); js[string](tb, `document.documentElement.lang`) != lang {
+			tb.click(`.language button[value="`+lang+`"]`, 1)
+			tb.wait(`document.documentElement.lang === '%s'`, lang)
+			tb.ready()
+		}
+		for _, width := range []int{1200, 390} {
+			size(tb, width, width < 600)
+			if width < 600 {
+				tb.click(".menu", 1)
+				tb.wait(`document.querySelector('#side').matches(':popover-open')`)
+			}
+			for _, s := range states {
+				run(s.enter)
+				for _, scheme := range []string{"light", "dark"} {
+					call(tb, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+					name := fmt.Sprintf("side-%s-%s-%s-%d", s.name, lang, scheme, width)
+					tb.fits(name, width)
+					if wide := js[[]string](tb, `(() => { const right = document.querySelector('#side').getBoundingClientRect().right;
+						return [...document.querySelectorAll('#side *:not(.unseen, .unseen *, #row-menu, #row-menu *)')].filter((e) => e.getBoundingClientRect().right > right + 1).map((e) => e.outerHTML.slice(0, 100)); })()`); len(wide) > 0 {
+						t.Errorf("%s: wider than the list: %q", name, wide)
+					}
+					tb.shoot(name)
+				}
+				run(s.leave)
+			}
+		}
+	}
+}
