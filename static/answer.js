@@ -4,6 +4,8 @@ import { addCopyButtons } from './copy.js';
 import { came, fragment } from './html.js';
 import { t } from './strings.js';
 
+const codeEnd = /(<\/span>)?<\/code><\/pre><\/div>\n$/; // as views/markdown.go writes it
+
 /**
  * An answer while it streams. Block n owns some nodes; setting it again touches
  * only those, so a selection in earlier text stays.
@@ -48,6 +50,7 @@ export class LiveAnswer {
     this.#told = n + 1;
     const old = this.#blocks[n];
     if (old?.html === html) return;
+    if (old && this.#append(old, html)) return;
     const content = fragment(html);
     const nodes = [...content.childNodes];
     const after = old?.nodes.at(-1)?.nextSibling ?? null;
@@ -56,6 +59,29 @@ export class LiveAnswer {
     this.#blocks[n] = { html, nodes };
     for (const node of nodes) if (node instanceof HTMLElement) addCopyButtons(node);
     this.#heading(t('js.reasoning'));
+  }
+
+  /**
+   * Adds to a block of code what it has grown by: thousands of lines are not laid
+   * out again for the next one.
+   * @param {{html: string, nodes: ChildNode[]}} block
+   * @param {string} html
+   */
+  #append(block, html) {
+    const box = block.nodes[0] instanceof HTMLElement && block.nodes[0].matches('.code') && block.nodes[0].querySelector('code');
+    const [before, after] = [block.html.match(codeEnd), html.match(codeEnd)];
+    if (!box || !before || !after || !html.startsWith(block.html.slice(0, before.index))) return false;
+    const [first = '', ...boxes] = html.slice(before.index, after.index).split('</span><span class="lines">');
+    if ([first, ...boxes].some((lines) => lines.includes('<'))) return false; // it has colours now, or is another thing
+    (box.lastElementChild ?? box).append(fragment(first));
+    for (const lines of boxes) {
+      const span = document.createElement('span');
+      span.className = 'lines';
+      span.append(fragment(lines));
+      box.append(span);
+    }
+    block.html = html;
+    return true;
   }
 
   /** @param {string} text */

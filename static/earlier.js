@@ -123,6 +123,14 @@ export class Earlier {
     await new Promise((resume) => setTimeout(resume)); // after the browser put the page where it thinks it was
     if (!article?.isConnected) return;
     this.follow.release();
-    scrollBy({ top: article.getBoundingClientRect().top - top, behavior: 'instant' });
+    // What comes near gets its real size only then, and moves the line again.
+    let moved = false;
+    for (const type of ['wheel', 'touchstart', 'keydown']) addEventListener(type, () => (moved = true), { once: true, passive: true });
+    for (let still = 0, n = 0; still < 3 && n < 30 && !moved; n++) {
+      const off = article.getBoundingClientRect().top - top;
+      still = Math.abs(off) < 1 ? still + 1 : 0;
+      if (off) scrollBy({ top: off, behavior: 'instant' });
+      await new Promise((resume) => requestAnimationFrame(resume));
+    }
   }
 }

@@ -70,6 +70,21 @@ func TestHighlightingHasAnEnd(t *testing.T) {
 	}
 }
 
+// A browser lays out a box as a whole: long code is many of them.
+func TestLongCodeStandsInBoxes(t *testing.T) {
+	text := strings.Repeat("a < b\n", 2*codeLines+1)
+	got := Markdown("```\n" + text + "```\n")
+	if n := strings.Count(got, `<span class="lines">`); n != 3 {
+		t.Errorf("%d boxes, want 3", n)
+	}
+	if code := textOf(parse1(t, got)); strings.TrimSpace(code) != strings.TrimSpace(text) {
+		t.Error("the code has changed")
+	}
+	if got := Markdown("```\n" + strings.Repeat("a\n", codeLines) + "```\n"); strings.Contains(got, "lines") {
+		t.Error("short code is in boxes")
+	}
+}
+
 func FuzzHighlight(f *testing.F) {
 	for _, s := range texts {
 		f.Add("go", s)

@@ -181,7 +181,7 @@ func newSanitizer() *bluemonday.Policy {
 	p := bluemonday.NewPolicy()
 	p.AllowElements("p", "br", "hr", "h3", "h4", "h5", "h6", "strong", "em", "del", "blockquote",
 		"ul", "ol", "li", "pre", "code", "table", "thead", "tbody", "tr", "th", "td")
-	p.AllowAttrs("class").Matching(regexp.MustCompile(`^h-(note|word|type|number|text|name|del|ins)$`)).OnElements("span")
+	p.AllowAttrs("class").Matching(regexp.MustCompile(`^(lines|h-(note|word|type|number|text|name|del|ins))$`)).OnElements("span")
 	p.AllowAttrs("data-lang").Matching(languageName).OnElements("div")
 	p.AllowAttrs("start").Matching(bluemonday.Integer).OnElements("ol")
 	p.AllowAttrs("align").Matching(regexp.MustCompile(`^(left|right|center)$`)).OnElements("th", "td")
@@ -260,11 +260,29 @@ func renderCode(w util.BufWriter, source []byte, n ast.Node, entering bool) (ast
 			return ast.WalkContinue, nil
 		}
 	}
-	for i := range n.Lines().Len() {
-		line := n.Lines().At(i)
+	writeCode(w, n.Lines(), source)
+	return ast.WalkContinue, nil
+}
+
+// codeLines is how many lines of long code stand in one box: browsers lay out such a
+// box as a whole, at each line that comes and when it is opened.
+const codeLines = 100
+
+func writeCode(w util.BufWriter, lines *text.Segments, source []byte) {
+	long := lines.Len() > codeLines
+	for i := range lines.Len() {
+		if long && i%codeLines == 0 {
+			if i > 0 {
+				_, _ = w.WriteString("</span>")
+			}
+			_, _ = w.WriteString(`<span class="lines">`)
+		}
+		line := lines.At(i)
 		html.DefaultWriter.RawWrite(w, line.Value(source))
 	}
-	return ast.WalkContinue, nil
+	if long {
+		_, _ = w.WriteString("</span>")
+	}
 }
 
 // languageName is what a fence may call its language.

@@ -88,7 +88,7 @@ func forbidden(n *html.Node) string {
 		switch a.Key {
 		case "rel", "target", "start", "align", "tabindex", "data-lang":
 		case "class":
-			if a.Val != "scroll" && a.Val != "code" && !strings.HasPrefix(a.Val, "h-") {
+			if a.Val != "scroll" && a.Val != "code" && a.Val != "lines" && !strings.HasPrefix(a.Val, "h-") {
 				return "class " + a.Val
 			}
 		case "href":
