@@ -4,7 +4,6 @@ import (
 	"embed"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"golang.org/x/text/feature/plural"
@@ -90,7 +89,7 @@ func (l *Locale) N(key string, n int64) string {
 	if !ok {
 		form = t.other
 	}
-	return fill(form, []string{"n", strconv.FormatInt(n, 10)})
+	return fill(form, []string{"n", l.Number(n)})
 }
 
 // Problem returns what to say of p: in this language where its code is known, else
