@@ -116,8 +116,8 @@ func (t *Transport) do(ctx context.Context, method, url string, header http.Head
 	if strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
 		resp.Body = &gunzip{from: resp.Body}
 	}
-	resp.Body = &patientBody{resp.Body}
 	if resp.StatusCode/100 == 2 {
+		resp.Body = &patientBody{resp.Body}
 		return resp, nil
 	}
 	defer resp.Body.Close()
