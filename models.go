@@ -287,7 +287,7 @@ func offered(ctx context.Context, l llm.Lister, name string) string {
 		list += ", …"
 	}
 	text := fmt.Sprintf("It has %d models: %s", len(names), list)
-	if !slices.Contains(names, name) {
+	if !slices.Contains(names, name) && !slices.Contains(names, name+":latest") { // as Ollama lists it
 		text += fmt.Sprintf("\n%s is not among them.", name)
 	}
 	return text

@@ -383,3 +383,16 @@ func everyFile(t *testing.T, dir, but string) string {
 	}
 	return all.String()
 }
+
+// Ollama takes a name without a tag and lists it with one.
+func TestANameWithoutItsTagIsAmongThem(t *testing.T) {
+	for name, missing := range map[string]bool{"tiny": false, "tiny:latest": false, "tin": true} {
+		if got := strings.Contains(offered(t.Context(), lister{"tiny:latest", "other"}, name), "not among them"); got != missing {
+			t.Errorf("%s is said to be missing: %v", name, got)
+		}
+	}
+}
+
+type lister []string
+
+func (l lister) Models(context.Context) ([]string, error) { return l, nil }
