@@ -41,7 +41,7 @@ type Model struct {
 // Options say how the engine works. Zero values take the contract's defaults.
 type Options struct {
 	DB     *db.DB
-	Models []Model // the first is the default
+	Models []Model // the first is the default; SetModels changes them
 	Log    *slog.Logger
 
 	Queue            int // requests waiting; beyond: overloaded. 0 is 1000
@@ -63,9 +63,9 @@ type Engine struct {
 	o      Options
 	db     *db.DB
 	log    *slog.Logger
-	life   string // names this process life; the owner of everything it claims
-	models map[string]*model
-	gone   *model // stands for a model that is no longer configured: its requests fail when their turn comes
+	life   string                 // names this process life; the owner of everything it claims
+	roster atomic.Pointer[roster] // stored under mu
+	gone   *model                 // stands for a model that is no longer configured: its requests fail when their turn comes
 	clock  *clock
 	hub    *Hub
 
@@ -96,9 +96,6 @@ type limiter struct {
 
 // New returns an engine. Start starts it.
 func New(o Options) (*Engine, error) {
-	if len(o.Models) == 0 {
-		return nil, errors.New("engine: no model")
-	}
 	o.Queue = orDefault(o.Queue, 1000)
 	o.Lease = orDefault(o.Lease, 3*time.Minute)
 	o.Heartbeat = orDefault(o.Heartbeat, 20*time.Second)
@@ -109,26 +106,17 @@ func New(o Options) (*Engine, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	e := &Engine{
-		o: o, db: o.DB, log: o.Log, life: chat.NewID(), models: map[string]*model{}, hub: newHub(),
+		o: o, db: o.DB, log: o.Log, life: chat.NewID(), hub: newHub(),
 		stopping: make(chan struct{}), lives: map[int64]*Live{}, accepting: map[chat.Key]chan struct{}{}, limiters: map[int64]*limiter{},
 	}
 	e.arrivals.wake = make(chan struct{}, 1)
 	e.unindexed = make(chan struct{}, 1)
-	for _, m := range o.Models {
-		if m.Upstream == "" {
-			m.Upstream = m.Name
-		}
-		m.MaxAttempts = orDefault(m.MaxAttempts, 3)
-		m.MaxCrashReruns = orDefault(m.MaxCrashReruns, 20) // negative: none
-		m.FirstTokenTimeout = orDefault(m.FirstTokenTimeout, 300*time.Second)
-		m.IdleTimeout = orDefault(m.IdleTimeout, 120*time.Second)
-		m.Concurrency = orDefault(m.Concurrency, 8)
-		if _, twice := e.models[m.Name]; twice {
-			return nil, fmt.Errorf("engine: two models are called %q", m.Name)
-		}
-		e.models[m.Name] = &model{Model: m, ready: map[int64][]*job{}}
+	models, err := newRoster(o.Models, nil)
+	if err != nil {
+		return nil, err
 	}
-	e.gone = &model{Model: Model{Concurrency: 1 << 30}, ready: map[int64][]*job{}}
+	e.roster.Store(models)
+	e.gone = &model{Model{Concurrency: 1 << 30}, newPool()}
 	e.sched = scheduler{e: e, conversations: map[int64]*conversation{}, running: map[int64]int{}}
 	e.base, e.cancel = context.WithCancelCause(context.Background())
 	return e, nil
@@ -235,9 +223,6 @@ func (e *Engine) Ready(ctx context.Context) error {
 	}
 	return e.db.Ping(ctx)
 }
-
-// Models returns the names of the configured models, the default first.
-func (e *Engine) Models() []Model { return e.o.Models }
 
 // Events returns the feed of what happens to a user's conversations.
 func (e *Engine) Events() *Hub { return e.hub }

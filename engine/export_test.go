@@ -11,7 +11,7 @@ func (e *Engine) Idle() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slots, ready := 0, 0
-	for _, m := range e.models {
+	for _, m := range e.roster.Load().byName {
 		slots += m.slots
 		ready += len(m.ready) + len(m.turn)
 	}

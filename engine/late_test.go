@@ -19,10 +19,17 @@ func TestALateWordOfAnOlderAttemptDoesNotOverwriteANewerOne(t *testing.T) {
 	}
 }
 
+// idle is an engine that starts nothing and has no model.
+func idle() *Engine {
+	e := &Engine{lives: map[int64]*Live{}, hub: newHub(), gone: &model{pool: newPool()}}
+	e.roster.Store(&roster{})
+	e.sched = scheduler{e: e, conversations: map[int64]*conversation{}, running: map[int64]int{}, stopped: true}
+	return e
+}
+
 func TestALateReleaseDoesNotEndARequestThatWasStartedAgain(t *testing.T) {
 	t.Parallel()
-	e := &Engine{lives: map[int64]*Live{}, hub: newHub(), models: map[string]*model{}, gone: &model{}}
-	e.sched = scheduler{e: e, conversations: map[int64]*conversation{}, running: map[int64]int{}, stopped: true}
+	e := idle()
 	failed := chat.Request{ID: 7, ConversationID: 1, Attempt: 1, State: chat.StateFailed}
 	pending := chat.Request{ID: 7, ConversationID: 1, Attempt: 1, State: chat.StatePending}
 	first := newLive(pending)
@@ -45,8 +52,7 @@ func TestALateReleaseDoesNotEndARequestThatWasStartedAgain(t *testing.T) {
 // comes in between leaves its request to them.
 func TestARestartBetweenTheFailureAndItsReleaseIsNotLost(t *testing.T) {
 	t.Parallel()
-	e := &Engine{lives: map[int64]*Live{}, hub: newHub(), models: map[string]*model{}, gone: &model{}}
-	e.sched = scheduler{e: e, conversations: map[int64]*conversation{}, running: map[int64]int{}, stopped: true}
+	e := idle()
 	l := newLive(chat.Request{ID: 7, ConversationID: 1, Attempt: 1, State: chat.StateGenerating})
 	e.lives[7] = l
 	restarted := chat.Request{ID: 7, ConversationID: 1, Attempt: 1, State: chat.StatePending}
@@ -62,8 +68,7 @@ func TestARestartBetweenTheFailureAndItsReleaseIsNotLost(t *testing.T) {
 
 func TestARequestWaitsOnceHoweverOftenItIsAdded(t *testing.T) {
 	t.Parallel()
-	e := &Engine{lives: map[int64]*Live{}, hub: newHub(), models: map[string]*model{}, gone: &model{}}
-	e.sched = scheduler{e: e, conversations: map[int64]*conversation{}, running: map[int64]int{}, stopped: true}
+	e := idle()
 	r := chat.Request{ID: 7, ConversationID: 1, State: chat.StatePending}
 	e.track(r)
 	e.track(r)

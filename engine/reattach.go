@@ -18,7 +18,7 @@ import (
 // reattach takes over the attempt of a worker that is gone where its provider
 // still has the run, and follows it. It reports whether it did.
 func (e *Engine) reattach(ctx context.Context, r chat.Request) (bool, error) {
-	m := e.models[r.Model]
+	m := e.model(r.Model)
 	if m == nil {
 		return false, nil
 	}
@@ -45,15 +45,14 @@ func (e *Engine) reattach(ctx context.Context, r chat.Request) (bool, error) {
 		e.lives[r.ID] = l
 	}
 	j := e.newJob(now, l)
-	j.run = run
+	j.model, j.run = m, run // it runs there, whatever the models are by now
 	e.sched.resume(j)
 	return true, nil
 }
 
 // cancelRun tells the provider that nobody wants the answer of a run any more. It
 // goes on without the answer: the stop is stored, and the worst is a bill.
-func (e *Engine) cancelRun(r chat.Request, run string) {
-	m := e.models[r.Model]
+func (e *Engine) cancelRun(m *model, r chat.Request, run string) {
 	if m == nil || run == "" {
 		return
 	}

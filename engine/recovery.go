@@ -58,7 +58,7 @@ func (e *Engine) takeOver(ctx context.Context, r chat.Request, actor string, o c
 	if r.StopRequested && r.StopAttempt >= r.Attempt {
 		end.Outcome, end.Code = chat.OutcomeStopped, "stopped"
 		if run, err := e.db.RunName(ctx, r); err == nil && run != "" {
-			e.workers.Go(func() { e.cancelRun(r, run) })
+			e.workers.Go(func() { e.cancelRun(e.model(r.Model), r, run) })
 		}
 		if p.Text == "" {
 			return e.db.Fail(ctx, r, end, stoppedFailure(chat.OutcomeUnknown))
@@ -69,7 +69,7 @@ func (e *Engine) takeOver(ctx context.Context, r chat.Request, actor string, o c
 		})
 	}
 	var n chat.Request
-	if m := e.models[r.Model]; m == nil || !m.Rerun || r.Crashes >= m.MaxCrashReruns {
+	if m := e.model(r.Model); m == nil || !m.Rerun || r.Crashes >= m.MaxCrashReruns {
 		n, err = e.db.Fail(ctx, r, end, chat.Failure{
 			Code: "interrupted", Outcome: chat.OutcomeUnknown, Retry: chat.RetryExplicit,
 			Detail: "Whoever looked after the answer was lost while the model was answering. Whether that call was billed, nobody can know.",

@@ -31,7 +31,7 @@ type job struct {
 	id, conversation, user, seq int64 // never change
 
 	live    *Live
-	model   *model
+	model   *model       // under e.mu while it waits; a job that runs keeps it
 	r       chat.Request // as last stored; the worker's while it runs, else under e.mu
 	strikes int          // claims that failed
 	queued  bool         // in its model's ready list
@@ -39,19 +39,16 @@ type job struct {
 }
 
 func (e *Engine) newJob(r chat.Request, l *Live) *job {
-	m := e.models[r.Model]
-	if m == nil {
-		m = e.gone
-	}
-	return &job{id: r.ID, conversation: r.ConversationID, user: r.Key.UserID, seq: r.Seq, live: l, model: m, r: r}
+	return &job{id: r.ID, conversation: r.ConversationID, user: r.Key.UserID, seq: r.Seq, live: l, model: e.modelOf(r), r: r}
 }
 
-// A model with its slots.
-type model struct {
-	Model
-	slots int              // in use
-	ready map[int64][]*job // by user
-	turn  []int64          // users with ready jobs, who comes next first
+// modelOf returns the model that a request names, or the one that stands for those
+// that are gone.
+func (e *Engine) modelOf(r chat.Request) *model {
+	if m := e.model(r.Model); m != nil {
+		return m
+	}
+	return e.gone
 }
 
 // add lets a pending request wait for its turn, unless it does. The caller has
@@ -60,6 +57,7 @@ func (s *scheduler) add(j *job) {
 	if s.waits(j.conversation, j.id) {
 		return
 	}
+	j.model = s.e.modelOf(j.r) // the models may have changed since the job was made
 	c := s.conversations[j.conversation]
 	if c == nil {
 		c = &conversation{}
@@ -113,7 +111,7 @@ func (s *scheduler) promote(c *conversation) {
 	if !j.r.RetryAt.IsZero() && time.Until(j.r.RetryAt) > longestRetry {
 		j.r.RetryAt = time.Now().Add(longestRetry) // the clock was set back since it was stored
 	}
-	if wait := time.Until(j.r.RetryAt); !j.r.RetryAt.IsZero() && wait > 0 {
+	if wait := time.Until(j.r.RetryAt); !j.r.RetryAt.IsZero() && wait > 0 && j.model != s.e.gone {
 		c.timer = time.AfterFunc(wait, func() {
 			s.e.mu.Lock()
 			defer s.e.mu.Unlock()
@@ -202,8 +200,12 @@ func (s *scheduler) done(j, next *job) {
 		return
 	}
 	s.forget(j.conversation)
-	for _, m := range s.e.models {
-		s.dispatch(m) // a user below its cap again may have work for another model
+	s.dispatchAll() // a user below its cap again may have work for another model
+}
+
+func (s *scheduler) dispatchAll() {
+	for _, m := range s.e.roster.Load().byName {
+		s.dispatch(m)
 	}
 	s.dispatch(s.e.gone)
 }

@@ -152,7 +152,7 @@ func (e *Engine) admit(a Ask) *chat.Problem {
 	if timed && !at.After(e.db.PurgeHorizon()) { // acceptance looks again, when its turn comes
 		return keyExpired(a.Key.RequestID)
 	}
-	if a.Model != "" && e.models[a.Model] == nil {
+	if a.Model != "" && e.model(a.Model) == nil {
 		return problem(422, "model_unknown", chat.RetryNewID, a.Key.RequestID, "There is no model %q here. GET /api/models lists them.", a.Model)
 	}
 	return nil
@@ -173,7 +173,7 @@ func (e *Engine) accept(ctx context.Context, a Ask) (chat.Request, error) {
 		// and whoever hung up asks again with the same id.
 		r, err = e.db.Accept(context.WithoutCancel(ctx), db.Submission{
 			Key: a.Key, Kind: a.Kind, Fingerprint: a.fingerprint(), Content: a.Content, ParentSeq: parent,
-			Title: db.Title(a.Content), Model: a.Model, Default: e.o.Models[0].Name, Params: a.Params, Price: e.price, Source: a.Source,
+			Title: db.Title(a.Content), Model: a.Model, Default: e.Models()[0].Name, Params: a.Params, Price: e.price, Source: a.Source,
 		})
 		r.Key = a.Key
 	}
@@ -221,7 +221,7 @@ func later(p *chat.Problem) *chat.Problem {
 }
 
 func (e *Engine) price(name string) (chat.Price, bool) {
-	m := e.models[name]
+	m := e.model(name)
 	if m == nil {
 		return chat.Price{}, false
 	}
@@ -345,7 +345,7 @@ func (e *Engine) Retry(ctx context.Context, k chat.Key, attempt int64, model str
 	if name == "" {
 		name = r.Model
 	}
-	m := e.models[name]
+	m := e.model(name)
 	if m == nil {
 		return Result{}, problem(422, "model_unknown", chat.RetryExplicit, k.RequestID,
 			"There is no model %q here. Name another one.", name)

@@ -57,7 +57,7 @@ func (e *Engine) attempt(j *job) (again bool) {
 	}
 	var prompt llm.Call
 	if err == nil {
-		prompt, err = e.prompt(ctx, r, turns)
+		prompt, err = e.prompt(ctx, r, j.model.Upstream, turns)
 	}
 	var a llm.Answer
 	switch {
@@ -166,9 +166,8 @@ func (e *Engine) modelGone(ctx context.Context, j *job) (again bool) {
 }
 
 // prompt builds the call from the frozen context.
-func (e *Engine) prompt(ctx context.Context, r chat.Request, seqs []int64) (llm.Call, error) {
-	m := e.models[r.Model]
-	c := llm.Call{RequestID: r.Key.RequestID, Attempt: r.Attempt, Model: m.Upstream}
+func (e *Engine) prompt(ctx context.Context, r chat.Request, upstream string, seqs []int64) (llm.Call, error) {
+	c := llm.Call{RequestID: r.Key.RequestID, Attempt: r.Attempt, Model: upstream}
 	if err := json.Unmarshal([]byte(r.Params), &c.Params); err != nil {
 		return c, fmt.Errorf("params of request %d: %w", r.ID, err)
 	}
@@ -421,7 +420,7 @@ func (w *worker) unstored(err error) {
 // known of the call.
 func (w *worker) stopped(ctx context.Context, c llm.Call, o chat.Outcome) (again bool) {
 	if run := w.runName(); run != "" {
-		w.e.workers.Go(func() { w.e.cancelRun(w.j.r, run) })
+		w.e.workers.Go(func() { w.e.cancelRun(w.j.model, w.j.r, run) })
 	}
 	text, reasoning := w.text()
 	u := llm.Estimate(c, text, reasoning)
