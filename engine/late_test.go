@@ -92,3 +92,20 @@ func TestAStopBetweenAnAdoptionAndItsWorkerIsNotLost(t *testing.T) {
 		t.Errorf("the worker goes on: %v", context.Cause(ctx))
 	}
 }
+
+// The reaper makes the job of a request before it holds the engine's lock.
+func TestAJobThatWasMadeBeforeTheModelsChangedWaitsForTheNewOnes(t *testing.T) {
+	t.Parallel()
+	e := idle()
+	r := chat.Request{ID: 7, ConversationID: 1, State: chat.StatePending, Model: "new"}
+	j := e.newJob(r, newLive(r))
+	if err := e.SetModels([]Model{{Name: "new"}}); err != nil {
+		t.Fatal(err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sched.add(j)
+	if j.model == e.gone || j.model != e.model("new") {
+		t.Errorf("it waits for %+v", j.model)
+	}
+}

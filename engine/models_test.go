@@ -94,6 +94,9 @@ func TestOfAModelThatIsRemovedWhatRunsEndsAndWhatWaitsFails(t *testing.T) {
 		r.setModels(r.e.Models()[0])
 		for _, q := range []asked{retries, waits} {
 			r.session = q.session
+			if rec := r.record(q.id); rec.State != chat.StateFailed {
+				t.Errorf("%s is %s, want failed at once", q.id, rec.State)
+			}
 			r.failed(q.id, "model_gone", chat.OutcomeNone, chat.RetryExplicit)
 		}
 		r.session = runs.session
