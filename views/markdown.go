@@ -278,6 +278,7 @@ func writeCode(w util.BufWriter, lines *text.Segments, source []byte) {
 			_, _ = w.WriteString(`<span class="lines">`)
 		}
 		line := lines.At(i)
+		line.ForceNewline = false // a last line that is still growing has none
 		html.DefaultWriter.RawWrite(w, line.Value(source))
 	}
 	if long {

@@ -182,6 +182,10 @@ func TestAnotherAnswerRightAfterTheEnd(t *testing.T) {
 	tb.wait(`document.querySelector('#another') && document.documentElement.classList.contains('js')`)
 	tb.press(last("assistant") + ` .versions button:last-of-type`)
 	tb.wait(`document.querySelector('%s.streaming')`, last("assistant"))
+	again := js[string](tb, `document.querySelector('%s').dataset.request`, last("assistant"))
+	if n := len(r.proxy.posts("/api/chat", again)); n != 1 {
+		t.Errorf("the page asked for it %d times, want once: it knew that the server has it", n)
+	}
 	r.model.upTo(whole)
 	tb.numbered()
 	r.check(2, tb)
@@ -242,6 +246,18 @@ func TestAskAgainWithAnotherModel(t *testing.T) {
 	tb.key("Escape", 27, "")
 	tb.wait(`!document.querySelector('.choice').open && document.activeElement.matches('summary')`)
 	tb.enter()
+	tb.wait(`document.querySelector('.choice').open`)
+	// A page that is read anew leaves it open.
+	js[any](tb, `(async () => {
+		const pages = () => performance.getEntriesByType('resource').filter((e) => new URL(e.name).pathname.startsWith('/c/')).length;
+		const before = pages();
+		document.dispatchEvent(new Event('visibilitychange'));
+		while (pages() === before) await new Promise((resume) => requestAnimationFrame(resume));
+		await new Promise((resume) => setTimeout(resume, 50));
+	})()`)
+	if !js[bool](tb, `document.querySelector('.choice').open`) {
+		t.Error("the menu closed by itself")
+	}
 	tb.press(`[data-model=other]`)
 	tb.marked(id, "answered")
 	tb.numbered()
@@ -553,6 +569,62 @@ func TestALongConversationIsReadUpwards(t *testing.T) {
 	if got := js[[]int](tb, `[...document.querySelectorAll('#log > article')].map((a) => Number(a.dataset.seq))`); !slices.IsSorted(got) || len(got) < len(numbers)+2 {
 		t.Errorf("after another turn there are %d messages, before there were %d", len(got), len(numbers))
 	}
+}
+
+// E1 where the browser keeps nothing in place by itself.
+func TestEarlierMessagesMoveNothingWithoutScrollAnchoring(t *testing.T) {
+	r := newRig(t)
+	session := chat.NewID()
+	for n := range 60 {
+		r.ask(session, fmt.Sprintf("[[echo answer %d]]", n))
+	}
+	tb := newProfile(t).open(r.url + "/c/" + session)
+	tb.wait(`document.documentElement.classList.contains('js')`)
+	moved := js[float64](tb, `(async () => {
+		const sheet = new CSSStyleSheet();
+		sheet.replaceSync('* { overflow-anchor: none !important; content-visibility: visible !important; }');
+		document.adoptedStyleSheets = [sheet];
+		const frame = () => new Promise((resume) => requestAnimationFrame(resume));
+		window.dispatchEvent(new WheelEvent('wheel', {deltaY: -100}));
+		scrollTo({top: 300, behavior: 'instant'});
+		const p = [...document.querySelectorAll('#log > article')].find((a) => a.getBoundingClientRect().top > 150);
+		const top = p.getBoundingClientRect().top;
+		while (document.querySelectorAll('#log > article').length <= 80) await frame();
+		await frame();
+		return p.getBoundingClientRect().top - top;
+	})()`)
+	if math.Abs(moved) >= 1 {
+		t.Errorf("the line moved by %.1f px when earlier messages came", moved)
+	}
+}
+
+// E4: a block of code grows by what comes; what is there is not laid out again.
+func TestGrowingCodeKeepsItsNodes(t *testing.T) {
+	r := newRig(t)
+	tb := newProfile(t).open(r.url + "/")
+	var code strings.Builder
+	for n := range 450 {
+		fmt.Fprintf(&code, "line %d of a < b\n", n)
+	}
+	r.model.upTo(3000)
+	id := tb.send("[[echo ```text\n" + code.String() + "```\n]] [[rate 0]]")
+	tb.wait(`document.querySelectorAll('.code .lines').length >= 1`)
+	js[any](tb, `(window.box = document.querySelector('.code'), window.line = document.querySelector('.lines').firstChild)`)
+	r.model.upTo(6000)
+	tb.wait(`document.querySelector('.code code').textContent.length > 5000`)
+	if !js[bool](tb, `box.isConnected && line.isConnected`) {
+		t.Error("the code was made anew while it grew")
+	}
+	r.model.upTo(whole)
+	tb.marked(id, "answered")
+	tb.numbered()
+	if got := js[string](tb, `document.querySelector('.code code').textContent`); got != code.String() {
+		t.Errorf("the code has %d characters, want %d", len(got), code.Len())
+	}
+	if n := js[int](tb, `document.querySelectorAll('.code .lines').length`); n != 5 || !js[bool](tb, `box.isConnected`) {
+		t.Errorf("the code stands in %d boxes at the end, want 5, the first the same", n)
+	}
+	r.check(1, tb)
 }
 
 // Without scripts, buttons of messages are buttons of a form.
