@@ -43,6 +43,43 @@ CREATE TABLE users (
 ) STRICT;
 
 -- A conversation is created by the first accepted question to it.
+-- What a user has chosen for the pages and for new conversations; without a row, what
+-- the columns say by default.
+CREATE TABLE settings (
+  user_id       INTEGER PRIMARY KEY REFERENCES users (id),
+  theme         TEXT    NOT NULL DEFAULT 'system' CHECK (theme = 'system' OR theme = 'light' OR theme = 'dark'),
+  language      TEXT    NOT NULL DEFAULT '',   -- '' is as the configuration or the browser says
+  send_key      TEXT    NOT NULL DEFAULT 'enter' CHECK (send_key = 'enter' OR send_key = 'mod_enter'),
+  model         TEXT    NOT NULL DEFAULT '',   -- of questions that name none, in conversations that name none; '' is the first
+  system_prompt TEXT    NOT NULL DEFAULT '',   -- of new conversations, as are the parameters
+  params        TEXT    NOT NULL DEFAULT '{}',
+  updated_at    INTEGER NOT NULL
+) STRICT;
+
+-- Models that were connected on the settings page. A removed one stays, without its
+-- key, so that a form that comes a second time adds nothing.
+CREATE TABLE models (
+  id             INTEGER PRIMARY KEY,
+  form_id        TEXT    NOT NULL UNIQUE CHECK (length(form_id) = 26),  -- the id of the form that connected it
+  name           TEXT    NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
+  preset         TEXT    NOT NULL,
+  provider       TEXT    NOT NULL CHECK (provider = 'openai' OR provider = 'openai-responses' OR provider = 'anthropic'),
+  url            TEXT    NOT NULL CHECK (url LIKE 'http%'),
+  upstream_model TEXT    NOT NULL,
+  context        INTEGER NOT NULL CHECK (context >= 0),
+  on_unknown     TEXT    NOT NULL CHECK (on_unknown = '' OR on_unknown = 'rerun' OR on_unknown = 'ask'),  -- '' is as the price and the address say
+  price_input    INTEGER CHECK (price_input  >= 0),  -- micros per million tokens; NULL: nobody said
+  price_cached   INTEGER CHECK (price_cached >= 0),
+  price_output   INTEGER CHECK (price_output >= 0),
+  sealed_key     BLOB,             -- under the key file, bound to name and url; NULL: it needs none
+  created_at     INTEGER NOT NULL,
+  updated_at     INTEGER NOT NULL,
+  removed_at     INTEGER,
+  CHECK (removed_at IS NULL OR sealed_key IS NULL),
+  CHECK ((price_input IS NULL) = (price_output IS NULL) AND (price_cached IS NULL OR price_input IS NOT NULL))
+) STRICT;
+CREATE UNIQUE INDEX models_name ON models (name) WHERE removed_at IS NULL;
+
 CREATE TABLE conversations (
   id            INTEGER PRIMARY KEY AUTOINCREMENT,
   session_id    TEXT    NOT NULL CHECK (length(session_id) BETWEEN 8 AND 64),

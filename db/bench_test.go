@@ -288,7 +288,7 @@ func fill(tb testing.TB, d *DB, n int) {
 			for i := range count {
 				if i%turnsPerConversation == 0 {
 					var err error
-					if conv, err = tx.insert(sqlInsertConversation, chat.NewID(), LocalUser, "filled", 1, tx.now, tx.now); err != nil {
+					if conv, err = tx.insert(sqlInsertConversation, chat.NewID(), LocalUser, "filled", "", "{}", 1, tx.now, tx.now); err != nil {
 						return err
 					}
 				}

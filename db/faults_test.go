@@ -340,7 +340,7 @@ var writes = []write{
 func first(r chat.Request, _ []int64) chat.Request { return r }
 
 // Methods that only write the transaction's number.
-var noWriters = []string{"Ping", "Flush", "Close"}
+var noWriters = []string{"Ping", "Flush", "Close", "Models", "Settings"}
 
 func TestEveryWriterIsInTheFaultTable(t *testing.T) {
 	typ := reflect.TypeFor[*db.DB]()
@@ -359,7 +359,7 @@ func TestEveryWriterIsInTheFaultTable(t *testing.T) {
 func contents(t *testing.T, d *db.DB) []string {
 	t.Helper()
 	var all []string
-	for _, table := range []string{"instance", "users", "conversations", "requests", "transitions", "arrivals", "attempts", "partials", "snapshots", "messages", "ledger", "processed", "tombstones"} {
+	for _, table := range []string{"instance", "users", "conversations", "requests", "transitions", "arrivals", "attempts", "partials", "snapshots", "messages", "ledger", "processed", "tombstones", "settings", "models"} {
 		columns, err := db.Text(bg, d, `SELECT group_concat('"' || name || '"') FROM pragma_table_info(?) WHERE name NOT LIKE '%\_at' ESCAPE '\'
 			AND name NOT IN ('at', 'lease_until', 'purge_horizon') AND name <> 'tx' AND name NOT LIKE '%\_tx' ESCAPE '\'`, table)
 		if err != nil {

@@ -141,7 +141,7 @@ func (p *plain) accept(s Submission) (chat.Request, error) {
 		}
 		if err == sql.ErrNoRows {
 			next = 3
-			if r.ConversationID, err = p.insert(sqlInsertConversation, s.Key.SessionID, s.Key.UserID, s.Title, next, now, now); err != nil {
+			if r.ConversationID, err = p.insert(sqlInsertConversation, s.Key.SessionID, s.Key.UserID, s.Title, "", "{}", next, now, now); err != nil {
 				return err
 			}
 		}

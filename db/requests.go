@@ -18,9 +18,9 @@ type Submission struct {
 	Content     string // message and edit only
 	ParentSeq   int64  // the message named by edit, regenerate and continue
 	Title       string // for a conversation that this creates
-	Model       string // "" takes the conversation's, and then Default
+	Model       string // "" takes the conversation's, then the user's, where it is there, and then Default
 	Default     string
-	Params      string // "" takes the conversation's
+	Params      string // "" takes the conversation's; a new one begins with the user's
 	Price       func(model string) (chat.Price, bool)
 	Source      chat.Source
 
@@ -76,12 +76,19 @@ func (tx *Tx) accept(s Submission) (chat.Request, error) {
 	if gone, err := tx.tombstoned(s.Key, !found); err != nil || gone {
 		return r, orGone(err)
 	}
+	var chosen Settings
+	if !found || s.Model == "" && convModel == "" {
+		if chosen, err = tx.settings(s.Key.UserID); err != nil {
+			return r, fmt.Errorf("settings: %w", err)
+		}
+	}
 	if !found {
 		if at, timed := chat.IDTime(s.Key.SessionID); timed && at.UnixMilli() <= s.horizon {
 			return r, ErrGone // its tombstone is forgotten
 		}
 		next = 1 + reserved
-		r.ConversationID, err = tx.insert(sqlInsertConversation, s.Key.SessionID, s.Key.UserID, s.Title, next, tx.now, tx.now)
+		r.SystemPrompt, convParams = chosen.SystemPrompt, chosen.Params
+		r.ConversationID, err = tx.insert(sqlInsertConversation, s.Key.SessionID, s.Key.UserID, s.Title, r.SystemPrompt, convParams, next, tx.now, tx.now)
 		if err != nil {
 			return r, fmt.Errorf("create conversation: %w", err)
 		}
@@ -89,6 +96,9 @@ func (tx *Tx) accept(s Submission) (chat.Request, error) {
 	r.Seq = next - reserved
 	if r.Model == "" {
 		r.Model = convModel
+	}
+	if _, there := s.Price(chosen.Model); r.Model == "" && chosen.Model != "" && there {
+		r.Model = chosen.Model
 	}
 	if r.Model == "" {
 		r.Model = s.Default
@@ -369,8 +379,8 @@ const (
 
 	sqlSelectConversationDeleted = `SELECT id, deleted_at IS NOT NULL FROM conversations WHERE session_id = ? AND user_id = ?`
 
-	sqlInsertConversation = `INSERT INTO conversations (session_id, user_id, title, next_seq, created_at, updated_at)
-		VALUES (?, ?, ?, ?, ?, ?)`
+	sqlInsertConversation = `INSERT INTO conversations (session_id, user_id, title, system_prompt, params, next_seq, created_at, updated_at)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
 
 	sqlInsertRequest = `INSERT INTO requests (request_id, conversation_id, user_id, kind, seq, fingerprint, state,
 		model, params, system_prompt, price_input, price_cached, price_output, parent_seq, accepted_tx, created_at, updated_at)

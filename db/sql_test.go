@@ -45,6 +45,7 @@ var mayScan = map[string]map[string]string{
 	"sqlSelectTx":            {"instance": "one row"},
 	"sqlUpdateTx":            {"instance": "one row"},
 	"sqlSelectNewest":        {"requests": "from the end, a hundred rows at the most"},
+	"sqlSelectModels":        {"models": "a handful of rows, all of them wanted"},
 	"sqlSearchTail":          {"messages_tx": "from the end, which is the newest, as far as the index is behind", "conversations_named": "likewise"},
 	"sqlSelectTombstones":    {"tombstones_old": "from its beginning, which is the oldest, a slice at the most"},
 	"sqlSelectUnfinished":    {"requests_open": "only what is open is in this partial index"},

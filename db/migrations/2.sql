@@ -1,5 +1,6 @@
--- Version 2: an archive, titles that people gave, what is new to them, search, and how
--- long a model thought. Columns are added where schema.sql has them: after the last one.
+-- Version 2: an archive, titles that people gave, what is new to them, search, how long
+-- a model thought, what users chose, models that they connected. Columns are added where
+-- schema.sql has them: after the last one.
 
 ALTER TABLE instance ADD COLUMN indexed_tx INTEGER NOT NULL DEFAULT 0;
 
@@ -19,6 +20,39 @@ CREATE UNIQUE INDEX conversations_named ON conversations (named_tx) WHERE named_
 CREATE UNIQUE INDEX messages_tx ON messages (tx);
 
 CREATE VIRTUAL TABLE search USING fts5 (tokens, content = '', contentless_delete = 1, detail = none, tokenize = 'ascii');
+
+CREATE TABLE settings (
+  user_id       INTEGER PRIMARY KEY REFERENCES users (id),
+  theme         TEXT    NOT NULL DEFAULT 'system' CHECK (theme = 'system' OR theme = 'light' OR theme = 'dark'),
+  language      TEXT    NOT NULL DEFAULT '',
+  send_key      TEXT    NOT NULL DEFAULT 'enter' CHECK (send_key = 'enter' OR send_key = 'mod_enter'),
+  model         TEXT    NOT NULL DEFAULT '',
+  system_prompt TEXT    NOT NULL DEFAULT '',
+  params        TEXT    NOT NULL DEFAULT '{}',
+  updated_at    INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE models (
+  id             INTEGER PRIMARY KEY,
+  form_id        TEXT    NOT NULL UNIQUE CHECK (length(form_id) = 26),
+  name           TEXT    NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
+  preset         TEXT    NOT NULL,
+  provider       TEXT    NOT NULL CHECK (provider = 'openai' OR provider = 'openai-responses' OR provider = 'anthropic'),
+  url            TEXT    NOT NULL CHECK (url LIKE 'http%'),
+  upstream_model TEXT    NOT NULL,
+  context        INTEGER NOT NULL CHECK (context >= 0),
+  on_unknown     TEXT    NOT NULL CHECK (on_unknown = '' OR on_unknown = 'rerun' OR on_unknown = 'ask'),
+  price_input    INTEGER CHECK (price_input  >= 0),
+  price_cached   INTEGER CHECK (price_cached >= 0),
+  price_output   INTEGER CHECK (price_output >= 0),
+  sealed_key     BLOB,
+  created_at     INTEGER NOT NULL,
+  updated_at     INTEGER NOT NULL,
+  removed_at     INTEGER,
+  CHECK (removed_at IS NULL OR sealed_key IS NULL),
+  CHECK ((price_input IS NULL) = (price_output IS NULL) AND (price_cached IS NULL OR price_input IS NOT NULL))
+) STRICT;
+CREATE UNIQUE INDEX models_name ON models (name) WHERE removed_at IS NULL;
 
 -- What ended before there were marks is no news.
 UPDATE conversations SET ended_tx = e.tx, seen_tx = e.tx FROM (
