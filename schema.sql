@@ -12,7 +12,8 @@
 --   money     INTEGER, millionths of the currency: *_micros
 --   tx        number of the transaction that wrote the row. Each caller of the
 --             write queue has its own, so "written in the same transaction" is
---             an equality that SQL can check, group commit or not.
+--             an equality that SQL can check, group commit or not. An import has
+--             one for each acceptance and each end that it writes.
 --   record    transitions, snapshots, messages and ledger are only ever
 --             inserted; triggers refuse the rest, except that purging a deleted
 --             conversation may delete what hangs under it (never the ledger).
@@ -42,7 +43,6 @@ CREATE TABLE users (
   created_at  INTEGER NOT NULL
 ) STRICT;
 
--- A conversation is created by the first accepted question to it.
 -- What a user has chosen for the pages and for new conversations; without a row, what
 -- the columns say by default.
 CREATE TABLE settings (
@@ -80,6 +80,7 @@ CREATE TABLE models (
 ) STRICT;
 CREATE UNIQUE INDEX models_name ON models (name) WHERE removed_at IS NULL;
 
+-- A conversation is created by the first accepted question to it.
 CREATE TABLE conversations (
   id            INTEGER PRIMARY KEY AUTOINCREMENT,
   session_id    TEXT    NOT NULL CHECK (length(session_id) BETWEEN 8 AND 64),
@@ -143,7 +144,7 @@ CREATE TABLE requests (
 
   placed          INTEGER NOT NULL DEFAULT 0 CHECK (placed IN (0, 1)),  -- it has its place in the tree of messages
   parent_seq      INTEGER NOT NULL DEFAULT 0,  -- the message its own first message hangs under; 0 is none
-  context         TEXT,                        -- frozen by the first claim: the numbers of the messages sent, oldest first
+  context         TEXT,                        -- frozen by the first claim: the numbers of the messages sent, oldest first. '' where that was elsewhere (an import)
   context_dropped INTEGER NOT NULL DEFAULT 0,  -- messages that did not fit the model's context
 
   failure_code    TEXT,
@@ -195,7 +196,7 @@ WHEN NEW.attempt <> OLD.attempt + 1 OR NEW.state <> 'generating'
 BEGIN SELECT RAISE(ABORT, 'requests: only a claim changes the attempt'); END;
 
 CREATE TRIGGER requests_context BEFORE UPDATE OF context, context_dropped, placed, parent_seq ON requests
-WHEN (OLD.context IS NOT NULL AND (NEW.context IS NOT OLD.context OR NEW.context_dropped <> OLD.context_dropped))
+WHEN (OLD.context <> '' AND (NEW.context IS NOT OLD.context OR NEW.context_dropped <> OLD.context_dropped))
   OR (OLD.placed = 1 AND (NEW.placed <> 1 OR NEW.parent_seq <> OLD.parent_seq))
 BEGIN SELECT RAISE(ABORT, 'requests: the context is frozen, and the place'); END;
 
@@ -241,18 +242,19 @@ CREATE TABLE arrivals (
   request_id INTEGER NOT NULL REFERENCES requests (id),
   n          INTEGER NOT NULL,
   at         INTEGER NOT NULL,
-  source     TEXT    NOT NULL CHECK (source = 'web' OR source = 'api' OR source = 'form' OR source = 'queue' OR source = 'openai'),
+  source     TEXT    NOT NULL CHECK (source = 'web' OR source = 'api' OR source = 'form' OR source = 'queue' OR source = 'openai' OR source = 'import'),
   decision   TEXT    NOT NULL CHECK (decision = 'first' OR decision = 'joined' OR decision = 'replayed' OR decision = 'conflict' OR decision = 'expired' OR decision = 'restarted'),
   status     INTEGER,           -- HTTP status it was answered with, once known
   PRIMARY KEY (request_id, n),
   CHECK ((n = 1) = (decision = 'first'))
 ) STRICT, WITHOUT ROWID;
 
--- Every call to a model: the row is durable before the first byte leaves.
+-- Every call to a model: the row is durable before the first byte leaves. One whose
+-- reason is imported was made elsewhere, of which an import told.
 CREATE TABLE attempts (
   request_id     INTEGER NOT NULL REFERENCES requests (id),
   n              INTEGER NOT NULL CHECK (n >= 1),  -- the fencing token it ran under
-  reason         TEXT    NOT NULL CHECK (reason = 'accepted' OR reason = 'engine_retry' OR reason = 'rerun' OR reason = 'restarted' OR reason = 'explicit'),  -- why it was allowed
+  reason         TEXT    NOT NULL CHECK (reason = 'accepted' OR reason = 'engine_retry' OR reason = 'rerun' OR reason = 'restarted' OR reason = 'explicit' OR reason = 'imported'),  -- why it was allowed
   owner          TEXT    NOT NULL,
   model          TEXT    NOT NULL,
   upstream_id    TEXT,                             -- the provider's name for the run

@@ -73,6 +73,8 @@ const (
 	SourceWeb  Source = "web"
 	SourceAPI  Source = "api"
 	SourceForm Source = "form"
+	// SourceImport is no door for questions: it came answered, with a file.
+	SourceImport Source = "import"
 )
 
 // Decision says what was done with an arrival.

@@ -294,7 +294,11 @@ func (d *DB) read(ctx context.Context, fn func(*conn) error) error {
 			return err
 		}
 		defer func() {
-			if _, rerr := c.exec("ROLLBACK"); err == nil {
+			_, rerr := c.exec("ROLLBACK")
+			if rerr != nil {
+				_, _ = c.exec("ROLLBACK") // or it stays in this transaction for good
+			}
+			if err == nil {
 				err = rerr
 			}
 		}()

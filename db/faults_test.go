@@ -335,6 +335,24 @@ var writes = []write{
 		},
 		// A repeat that is stored twice is two rows of evidence: no promise rests on it.
 	},
+	{
+		name:  "Import",
+		setup: setupFailed,
+		call:  func(d *db.DB, _ chat.Request) (any, error) { return d.Import(bg, db.LocalUser, archiveOfAll()) },
+		lookup: func(d *db.DB, _ chat.Request) error {
+			_, err := d.Archive(bg, db.LocalUser, archiveOfAll().Conversation.SessionID)
+			return err
+		},
+	},
+	{
+		name:  "Import where the id is taken",
+		setup: setupFailed,
+		call: func(d *db.DB, _ chat.Request) (any, error) {
+			a := archiveOfAll()
+			a.Conversation.SessionID = faultSession
+			return d.Import(bg, db.LocalUser, a)
+		},
+	},
 }
 
 func first(r chat.Request, _ []int64) chat.Request { return r }
@@ -346,7 +364,7 @@ func TestEveryWriterIsInTheFaultTable(t *testing.T) {
 	typ := reflect.TypeFor[*db.DB]()
 	for i := range typ.NumMethod() {
 		m := typ.Method(i).Name
-		reads := slices.Contains([]string{"AttemptReason", "Conversations", "Find", "FrozenContext", "Instance", "Load", "LookUp", "News", "PartialText", "Path", "PurgeHorizon", "Receipt", "Record", "RecordOf", "RunName", "Thread", "ThreadAt", "Turns", "UndoUntil",
+		reads := slices.Contains([]string{"Archive", "AttemptReason", "Conversations", "Find", "FrozenContext", "Instance", "Load", "LookUp", "News", "PartialText", "Path", "PurgeHorizon", "Receipt", "Record", "RecordOf", "RunName", "Sessions", "Thread", "ThreadAt", "Turns", "UndoUntil",
 			"Unfinished", "Verify"}, m)
 		covered := slices.ContainsFunc(writes, func(w write) bool { name, _, _ := strings.Cut(w.name, " "); return name == m })
 		if !reads && !covered && !slices.Contains(noWriters, m) {

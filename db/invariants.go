@@ -215,7 +215,7 @@ var Invariants = []Invariant{
 		`SELECT r.id FROM requests r JOIN conversations c ON c.id = r.conversation_id JOIN tombstones t
 		 ON t.digest = tombstone_digest(r.user_id, c.session_id, r.request_id)`},
 	{"I63", "a frozen context names messages of the conversation, oldest first, and ends with what is answered",
-		`SELECT r.id FROM requests r JOIN conversations c ON c.id = r.conversation_id WHERE r.context IS NOT NULL AND c.purging = 0 AND (
+		`SELECT r.id FROM requests r JOIN conversations c ON c.id = r.conversation_id WHERE r.context <> '' AND c.purging = 0 AND (
 		 EXISTS (SELECT 1 FROM (SELECT value, lag(value, 1, 0) OVER (ORDER BY key) AS before FROM json_each('[' || replace(r.context, ' ', ',') || ']')) j
 			LEFT JOIN messages m ON m.conversation_id = r.conversation_id AND m.seq = j.value WHERE m.seq IS NULL OR j.value <= j.before)
 		 OR ' ' || r.context NOT LIKE '% ' || CASE WHEN r.kind IN ('message', 'edit') THEN r.seq ELSE r.parent_seq END)`},
@@ -235,4 +235,16 @@ var Invariants = []Invariant{
 		 WHERE tx <= (SELECT indexed_tx FROM instance) AND tx NOT IN (SELECT rowid FROM search)
 		 UNION ALL SELECT 'left over', rowid FROM search WHERE rowid > (SELECT indexed_tx FROM instance)
 		 OR rowid NOT IN (SELECT tx FROM messages UNION ALL SELECT named_tx FROM conversations WHERE named_tx > 0)`},
+	{"I69", "what was imported called no model here and cost nothing, and only a person starts it again",
+		`SELECT 'mark', r.id FROM requests r JOIN arrivals f ON f.request_id = r.id AND f.n = 1 JOIN transitions t ON t.request_id = r.id AND t.n = 1
+		 WHERE (f.source = 'import') <> (t.reason = 'imported')
+		 UNION ALL SELECT 'call', a.request_id FROM attempts a LEFT JOIN arrivals f ON f.request_id = a.request_id AND f.n = 1
+		 WHERE a.reason = 'imported' AND (a.n <> 1 OR f.source IS NOT 'import')
+		 UNION ALL SELECT 'money', l.id FROM attempts a JOIN ledger l ON l.request_id = a.request_id AND l.attempt = a.n
+		 WHERE a.reason = 'imported' AND (l.kind <> 'charge' OR l.micros <> 0)
+		 UNION ALL SELECT 'context', r.id FROM requests r WHERE r.context = '' AND NOT EXISTS (
+		 SELECT 1 FROM attempts a WHERE a.request_id = r.id AND a.n = 1 AND a.reason = 'imported')
+		 UNION ALL SELECT 'retry', r.id FROM requests r JOIN arrivals f ON f.request_id = r.id AND f.n = 1
+		 WHERE f.source = 'import' AND r.failure_retry <> 'explicit' AND NOT EXISTS (
+		 SELECT 1 FROM transitions t WHERE t.request_id = r.id AND t.from_state = 'failed')`},
 }

@@ -133,7 +133,6 @@ var damages = []damage{
 		FROM requests r JOIN conversations c ON c.id = r.conversation_id WHERE r.id = ` + running}},
 	{id: "I63", do: []string{`UPDATE requests SET context = '1 2 999 ' || seq WHERE id = ` + running}},
 	{id: "I63", do: []string{`UPDATE requests SET context = '2 1' WHERE kind = 'regenerate'`}},
-	{id: "I63", do: []string{`UPDATE requests SET context = '' WHERE id = ` + aCommitted}},
 	{id: "I64", do: []string{`INSERT INTO partials VALUES (` + running + `, 7, 1, 'x', '', 1)`}},
 	{id: "I64", do: []string{`INSERT INTO partials VALUES (` + aCommitted + `, 1, 1, 'x', '', 1)`}},
 	{id: "I65", do: []string{`UPDATE requests SET accepted_tx = (SELECT accepted_tx FROM requests WHERE id = 1) WHERE id = 2`}},
@@ -148,6 +147,13 @@ var damages = []damage{
 	{id: "I68", do: []string{`UPDATE instance SET indexed_tx = tx`}},
 	{id: "I68", do: []string{`INSERT INTO search (rowid, tokens) SELECT max(tx), 'x' FROM messages`}},
 	{id: "I68", do: []string{`INSERT INTO search (rowid, tokens) SELECT dispatched.tx, 'x' FROM attempts dispatched WHERE request_id = ` + aCommitted}},
+	{id: "I69", do: []string{`UPDATE arrivals SET source = 'import' WHERE n = 1 AND request_id = ` + aCommitted}},
+	{id: "I69", do: []string{`UPDATE attempts SET reason = 'imported' WHERE request_id = ` + aCommitted}},
+	{id: "I69", do: []string{`UPDATE arrivals SET source = 'import' WHERE n = 1 AND request_id = ` + aCommitted,
+		`UPDATE transitions SET reason = 'imported' WHERE n < 3 AND request_id = ` + aCommitted, `UPDATE attempts SET reason = 'imported' WHERE request_id = ` + aCommitted}},
+	{id: "I69", do: []string{`UPDATE requests SET context = '' WHERE id = ` + aCommitted}},
+	{id: "I69", do: []string{`UPDATE arrivals SET source = 'import' WHERE n = 1 AND request_id = ` + aFailed, `UPDATE transitions SET reason = 'imported' WHERE n = 1 AND request_id = ` + aFailed,
+		`UPDATE requests SET failure_retry = 'auto' WHERE id = ` + aFailed}},
 }
 
 // Every guard of the schema is a damage when it is missing, or there and empty.

@@ -144,6 +144,7 @@ func (d *DB) commit(batch []*op) {
 		d.tx++
 		tx.n, tx.wrote = d.tx, false
 		lost = d.runOp(&tx, o, len(batch) == 1)
+		d.tx = tx.n // an import takes more than one
 		wrote = wrote || (o.err == nil && tx.wrote)
 	}
 	switch {

@@ -252,7 +252,7 @@ const (
 type Restart struct {
 	Reason string // ReasonExplicit or ReasonRestarted
 	Actor  string
-	Model  string // "" keeps the model
+	Model  string // "" keeps the model, and its price where it was frozen here
 	Price  chat.Price
 }
 
@@ -268,8 +268,15 @@ func (d *DB) Restart(ctx context.Context, r chat.Request, s Restart) (chat.Reque
 		if deleted {
 			return ErrGone
 		}
+		imported, err := tx.queryRow(sqlSelectImported, []any{r.ID}, new(int))
+		if err != nil {
+			return err
+		}
+		if s.Model == "" && !imported { // what was imported was given no price: the caller's is today's
+			s.Price = r.Price
+		}
 		if s.Model == "" {
-			s.Model, s.Price = r.Model, r.Price
+			s.Model = r.Model
 		}
 		actor := s.Actor
 		if s.Model != r.Model {
@@ -278,7 +285,7 @@ func (d *DB) Restart(ctx context.Context, r chat.Request, s Restart) (chat.Reque
 		if s.Reason == ReasonExplicit {
 			r.Refused, r.Crashes = 0, 0 // both are counted since a person asked
 		}
-		err := tx.transition(change{
+		err = tx.transition(change{
 			r: r, to: chat.StatePending, actor: actor, reason: s.Reason,
 			sql: sqlRestart, args: []any{r.Refused, r.Crashes, s.Model, s.Price.Input, s.Price.Cached, s.Price.Output, tx.now},
 		})

@@ -69,3 +69,15 @@ UPDATE conversations SET named_tx = (SELECT tx FROM instance) + n.n FROM (
     AND substr(ltrim(m.content, ' ' || char(9, 10, 13)), 1, length(rtrim(c.title, '…'))) = rtrim(c.title, '…'))) n
 WHERE n.id = conversations.id;
 UPDATE instance SET tx = max(tx, (SELECT coalesce(max(named_tx), 0) FROM conversations));
+
+-- Imports: a source, a reason, and a context that nobody knows. The checks of a table
+-- are changed in its text, because no row that there is can break the wider ones.
+PRAGMA writable_schema = ON;
+UPDATE sqlite_schema SET sql = replace(sql, 'source = ''openai'')', 'source = ''openai'' OR source = ''import'')') WHERE type = 'table' AND name = 'arrivals';
+UPDATE sqlite_schema SET sql = replace(sql, 'reason = ''explicit'')', 'reason = ''explicit'' OR reason = ''imported'')') WHERE type = 'table' AND name = 'attempts';
+PRAGMA writable_schema = RESET;
+DROP TRIGGER requests_context;
+CREATE TRIGGER requests_context BEFORE UPDATE OF context, context_dropped, placed, parent_seq ON requests
+WHEN (OLD.context <> '' AND (NEW.context IS NOT OLD.context OR NEW.context_dropped <> OLD.context_dropped))
+  OR (OLD.placed = 1 AND (NEW.placed <> 1 OR NEW.parent_seq <> OLD.parent_seq))
+BEGIN SELECT RAISE(ABORT, 'requests: the context is frozen, and the place'); END;
