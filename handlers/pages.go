@@ -82,7 +82,7 @@ func (s *server) frame(r *http.Request) views.Frame {
 
 // freshChat is a page for a conversation of which nothing is accepted yet.
 func (s *server) freshChat(r *http.Request, session string) (views.ChatPage, error) {
-	p := views.ChatPage{Frame: s.frame(r), SessionID: session, Fresh: true, RequestID: chat.NewID(), Currency: s.Currency}
+	p := views.ChatPage{Frame: s.frame(r), SessionID: session, Fresh: true, RequestID: chat.NewID(), Currency: s.Currency, MessageBytes: s.MessageBytes}
 	for _, m := range s.Engine.Models() {
 		p.Models = append(p.Models, m.Name)
 	}

@@ -7,14 +7,16 @@ import { LiveAnswer } from './answer.js';
 import { arrive } from './arrive.js';
 import { Tails, place, seqOf } from './branches.js';
 import { readClock, serverNow, setClock } from './clock.js';
-import { Composer, Drafts } from './composer.js';
+import { Composer } from './composer.js';
 import { copyText, prepare, textOf } from './copy.js';
+import { Drafts } from './drafts.js';
 import { Earlier } from './earlier.js';
 import { openEditor } from './editor.js';
 import { Follow } from './follow.js';
 import { page } from './html.js';
 import { Log, all } from './log.js';
 import { Outbox, attemptOf, judge } from './outbox.js';
+import { Queue } from './queue.js';
 import { showReceipt } from './receipt.js';
 import { Sidebar } from './sidebar.js';
 import { Stream } from './stream.js';
@@ -60,8 +62,20 @@ class Chat {
       fetch: call,
       report: (report) => this.#reported(report),
       watched: (entry) => entry.sessionId === this.session && this.log.holder(entry.requestId) !== null,
+      busy: (session) => session === this.session && this.log.holders().some((q) => this.#live(q)),
     });
-    if (this.fresh) this.#adoptFresh();
+    if (this.fresh) this.#adoptFresh(account);
+    for (const entry of this.outbox.list()) this.drafts.sent(entry);
+    this.queue = new Queue({
+      element: $('#queue'),
+      outbox: this.outbox,
+      sessionId: this.session,
+      same: (content) => this.log.holders().find((q) => this.#live(q) && q.dataset.role === 'user' && q.querySelector('.body')?.textContent === content),
+      edit: (text) => this.composer.giveBack(text, true),
+      stop: () => this.stop(),
+      join: () => this.follow.jump(),
+      announce: (text) => this.#announce(text),
+    });
     this.sidebar = new Sidebar({ fetch: call, chat: this.#forTheList() });
     this.tails = new Tails(localStorage, this.session);
     const query = new URLSearchParams(location.search);
@@ -74,8 +88,10 @@ class Chat {
       form: $('#composer'),
       drafts: this.drafts,
       sessionId: this.session,
+      fresh: () => (this.fresh ? account : undefined),
       send: (text) => this.send(text) !== undefined,
       stop: () => this.stop(),
+      announce: (text) => this.#announce(text),
     });
 
     this.#takeUp();
@@ -118,10 +134,14 @@ class Chat {
   }
 
   // A reload of a new chat, or a way around by the login page, must find the draft
-  // and the unsent message again: the tab remembers the id of its new chat.
-  #adoptFresh() {
+  // and the unsent message again: the tab remembers the id of its new chat. What a
+  // tab left that is gone, the next new chat takes up.
+  /** @param {string} account */
+  #adoptFresh(account) {
     const earlier = sessionStorage.getItem('semel.fresh');
-    if (earlier && (this.drafts.get(earlier) || this.outbox.list().some((e) => e.sessionId === earlier))) this.session = earlier;
+    if (earlier && (this.drafts.isFresh(earlier) || this.outbox.list().some((e) => e.sessionId === earlier))) this.session = earlier;
+    else this.session = this.drafts.orphan(account) || this.session;
+    this.drafts.hold(this.session, true);
     sessionStorage.setItem('semel.fresh', this.session);
     document.body.dataset.session = this.session;
     $('#composer').action = `/c/${this.session}`;
@@ -130,7 +150,7 @@ class Chat {
   /** Compares what an earlier page left unsent with what the server shows. */
   #takeUp() {
     for (const entry of this.outbox.list()) {
-      if (entry.sessionId !== this.session) continue;
+      if (entry.sessionId !== this.session || entry.state === 'queued') continue;
       const question = this.log.holder(entry.requestId);
       if (!question && this.log.find('assistant', entry.requestId)) {
         this.outbox.settle(entry.requestId); // another answer, and final
@@ -294,31 +314,39 @@ class Chat {
   }
 
   /**
-   * Sends a message: one call, one intent. On a branch that the next question
-   * would not follow it hangs under its end.
+   * Sends a message: one call, one intent. While another one is under way it waits
+   * in the queue. On a branch that the next question would not follow it hangs under
+   * its end, and waits in the server.
    * @param {string} content
    * @returns {string | undefined} its request id, or nothing when it could not be kept; that is shown
    */
   send(content) {
     const { aside, end } = document.body.dataset;
-    return this.#ask(aside !== undefined && end ? { kind: 'edit', parentId: end, content } : { content });
+    if (aside !== undefined && end) return this.#ask({ kind: 'edit', parentId: end, content });
+    const busy = this.outbox.busy(this.session) || this.outbox.list().some((entry) => entry.sessionId === this.session);
+    return this.#ask({ content }, busy ? 'queued' : 'sending');
   }
 
   /**
    * @param {Pick<import('./outbox.js').Body, 'kind' | 'parentId' | 'content'>} what
+   * @param {'sending' | 'queued'} [state]
    * @returns {string | undefined} as send
    */
-  #ask(what) {
+  #ask(what, state) {
     /** @type {import('./outbox.js').Body | undefined} */ let body;
     try {
       body = { sessionId: this.session, requestId: ulid(serverNow()), ...what };
-      this.outbox.put(body);
+      this.outbox.put(body, state);
     } catch (error) {
       console.error(error);
       this.#notice(t(body ? 'js.notKept' : 'js.noId'));
       return undefined;
     }
     this.#notice('');
+    if (state === 'queued') {
+      this.#announce(t('js.queue.waits'));
+      return body.requestId;
+    }
     const holder = this.#place(body);
     this.log.mark(holder, 'sending');
     if (what.kind) {
@@ -354,8 +382,11 @@ class Chat {
     this.#showKept();
     if (entry.sessionId !== this.session) {
       if (kind === 'refused') this.drafts.giveBack(entry.sessionId, entry.body.content ?? '');
+      if (kind === 'record' || kind === 'failed') this.drafts.known(entry.sessionId);
       return;
     }
+    this.queue.show();
+    if (kind === 'queued' || (kind === 'elsewhere' && entry.state === 'queued')) return;
     const { requestId } = entry;
     if (kind === 'refused') return this.#refused(entry, problem);
     if (!this.#belongs(entry)) {
@@ -397,8 +428,7 @@ class Chat {
   /** @param {import('./outbox.js').Entry} entry @param {any} problem */
   #refused(entry, problem) {
     this.log.remove(entry.requestId);
-    this.drafts.giveBack(entry.sessionId, entry.body.content ?? '');
-    this.composer.show();
+    this.composer.giveBack(entry.body.content ?? '');
     this.#notice(explain(problem));
     if (entry.body.kind) this.refresh(); // what it took out of sight comes back
     this.#join();
@@ -416,6 +446,7 @@ class Chat {
     this.fresh = false;
     delete document.body.dataset.fresh;
     sessionStorage.removeItem('semel.fresh');
+    this.drafts.known(this.session);
     history.replaceState(null, '', `/c/${this.session}`);
     for (const field of document.querySelectorAll('input[name=to]')) /** @type {HTMLInputElement} */ (field).value = location.pathname;
   }
@@ -430,6 +461,8 @@ class Chat {
   #join() {
     const running = this.log.holders().find((q) => this.#live(q));
     this.composer.running(running !== undefined);
+    this.queue.show();
+    if (!running) this.outbox.look();
     if (document.hidden || this.#stream || !running) return;
     const requestId = running.dataset.request ?? '';
     /** @type {LiveAnswer | undefined} */
@@ -498,18 +531,20 @@ class Chat {
     if (running.dataset.state === 'generating') live();
   }
 
-  /** Stops what runs. Its stream says what came of it. */
+  /** Stops what runs; its stream says what came of it. @returns {Promise<boolean>} whether nothing runs on that the server did not hear of */
   async stop() {
     const running = this.log.holders().find((q) => this.#live(q));
-    if (!running) return;
+    if (!running) return true;
     const attempt = Number(running.dataset.attempt || 0);
     const body = { sessionId: this.session, ...(running.dataset.state === 'generating' && attempt ? { attempt } : {}) };
     this.composer.stopButton.disabled = true;
     try {
       const response = await call(`/api/chat/stop/${running.dataset.request}`, json(body));
       if (!response.ok) this.#notice(explain(await response.json()));
+      return response.ok;
     } catch {
       this.#notice(t('js.unreachable'));
+      return false;
     } finally {
       this.composer.stopButton.disabled = false;
     }
@@ -610,7 +645,9 @@ class Chat {
     const another = fresh.querySelector('#another');
     if (another) $('#composer').before(document.adoptNode(another));
     // What the server has not heard of stands where it was put.
-    for (const entry of this.outbox.list()) if (entry.sessionId === this.session && entry.state !== 'received') this.#showUnheard(entry);
+    for (const entry of this.outbox.list()) {
+      if (entry.sessionId === this.session && (entry.state === 'sending' || entry.state === 'kept')) this.#showUnheard(entry);
+    }
     this.sidebar.titled(fresh.querySelector('#title')?.textContent ?? '');
     for (const holder of this.log.holders()) {
       if (holder.dataset.state && !this.#live(holder)) this.outbox.settle(holder.dataset.request ?? '');

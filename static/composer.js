@@ -2,74 +2,58 @@
 // a message is sent, so that a second Enter or a second click finds nothing to
 // send.
 
-import { Composition } from './keys.js';
-
-const prefix = 'semel.draft.';
-
-/** What is typed but not sent, per conversation. */
-export class Drafts {
-  /** @param {Storage} storage */
-  constructor(storage) {
-    this.storage = storage;
-  }
-
-  /** @param {string} sessionId */
-  get(sessionId) {
-    return this.storage.getItem(prefix + sessionId) ?? '';
-  }
-
-  /** @param {string} sessionId @param {string} text */
-  set(sessionId, text) {
-    if (text) this.storage.setItem(prefix + sessionId, text);
-    else this.storage.removeItem(prefix + sessionId);
-  }
-
-  /**
-   * Gives back a text that was refused, above whatever was typed since.
-   * @param {string} sessionId @param {string} text
-   */
-  giveBack(sessionId, text) {
-    const typed = this.get(sessionId);
-    if (typed !== text) this.set(sessionId, typed ? `${text}\n\n${typed}` : text);
-  }
-}
+import { isAbout, tidy } from './drafts.js';
+import { Composition, chooseEnter, enterBreaks, isTouch, onEnterChosen, sendingKey } from './keys.js';
+import { t } from './strings.js';
 
 // After a send, Stop takes the place of Send under the very pointer that may be
 // in the middle of a double click. Until then Send stays, with nothing to send.
 const doubleClick = 800;
 
+// A text of this length is not kept with each key press but a moment after it, and
+// its height is not measured: it is taller than the field can be.
+const long = 20_000;
+const moment = 300;
+
+const alive = 60_000; // how often a new conversation says that it is open
+
 export class Composer {
   #running = false;
   #settling = false;
+  #stored = ''; // what the storage holds of this field, as far as this tab knows
+  /** @type {ReturnType<typeof setTimeout> | undefined} */ #later;
 
   /**
    * @param {object} of
    * @param {HTMLFormElement} of.form
-   * @param {Drafts} of.drafts
+   * @param {import('./drafts.js').Drafts} of.drafts
    * @param {string} of.sessionId
+   * @param {() => string | undefined} of.fresh the account, while the server has nothing of the conversation
    * @param {(text: string) => boolean} of.send returns whether the text is safe; if not it stays here
    * @param {() => void} of.stop
+   * @param {(text: string) => void} of.announce
    */
-  constructor({ form, drafts, sessionId, send, stop }) {
+  constructor({ form, drafts, sessionId, fresh, send, stop, announce }) {
     this.form = form;
     this.drafts = drafts;
     this.sessionId = sessionId;
+    this.fresh = fresh;
     this.send = send;
+    this.announce = announce;
     this.text = /** @type {HTMLTextAreaElement} */ (form.elements.namedItem('content'));
     this.sendButton = /** @type {HTMLButtonElement} */ (form.querySelector('#send'));
     this.stopButton = /** @type {HTMLButtonElement} */ (form.querySelector('#stop'));
+    this.limit = new Limit(this.text, /** @type {HTMLElement} */ (document.getElementById('limit')));
 
-    this.touch = matchMedia('(pointer: coarse)');
     const composition = new Composition(this.text);
-    this.text.enterKeyHint = this.touch.matches ? 'enter' : 'send';
     this.text.addEventListener('keydown', (event) => {
-      if (!composition.sends(event, this.touch.matches)) return;
-      event.preventDefault();
-      form.requestSubmit(this.sendButton);
+      const sends = composition.sends(event, enterBreaks());
+      if (sends || composition.echoes(event)) event.preventDefault();
+      if (sends) form.requestSubmit(this.sendButton);
     });
     // Some drivers of keyboards deliver the character although its keydown was handled.
     this.text.addEventListener('keypress', (event) => {
-      if (composition.sends(event, this.touch.matches)) event.preventDefault();
+      if (composition.sends(event, enterBreaks())) event.preventDefault();
     });
     document.addEventListener('keydown', (event) => {
       if (this.#running && !document.querySelector(':popover-open:not(#toast)') && composition.stops(event)) stop();
@@ -83,62 +67,191 @@ export class Composer {
       this.submit();
     });
     this.stopButton.addEventListener('click', stop);
+    this.#chooseKeys(/** @type {HTMLElement} */ (document.getElementById('keys')));
+    this.#share();
 
     form.noValidate = true; // an empty field is nothing to send, not a mistake to point at
 
     // A text that came with the page was given back by the server: it comes first.
-    if (this.text.value) drafts.giveBack(sessionId, this.text.value);
+    const came = this.text.value;
     this.show();
+    if (came) this.giveBack(came);
   }
 
   /** Sends what is typed, if anything is. */
   submit() {
-    const text = this.text.value.replace(/^\s*\n/, '').trimEnd();
-    if (text === '' || !this.send(text)) return;
+    const text = tidy(this.text.value);
+    if (text === '' || this.limit.refuses(text) || !this.send(text)) return;
     this.text.value = '';
-    this.#keep();
+    this.#write();
     this.#settling = true;
     setTimeout(() => {
       this.#settling = false;
       this.#shape();
     }, doubleClick);
     this.#shape();
-    if (!this.touch.matches) this.text.focus();
+    if (!isTouch()) this.text.focus();
   }
 
   /** Shows the draft as it is stored. */
   show() {
-    this.text.value = this.drafts.get(this.sessionId);
+    this.text.value = this.#stored = this.drafts.get(this.sessionId);
     this.#shape();
   }
 
   /** Puts a text into the field, for a person to send. @param {string} text */
   suggest(text) {
     this.text.value = text;
-    this.#keep();
+    this.#write();
     this.#shape();
     this.text.focus();
   }
 
+  /**
+   * Puts a text that was not sent above what is typed. Where the storage has no room
+   * for it, it is in the field all the same.
+   * @param {string} text
+   * @param {boolean} [focus]
+   */
+  giveBack(text, focus) {
+    const typed = this.text.value;
+    if (text && tidy(typed) !== tidy(text)) this.text.value = typed.trim() ? `${text}\n\n${typed}` : text;
+    this.#write();
+    this.#shape();
+    if (focus) this.text.focus();
+  }
+
   /** @param {boolean} running whether there is something to stop */
   running(running) {
+    if (this.#running === running) return;
     this.#running = running;
     this.#shape();
   }
 
   #keep() {
+    clearTimeout(this.#later);
+    if (this.text.value.length < long) this.#write();
+    else this.#later = setTimeout(() => this.#write(), moment);
+  }
+
+  #write() {
+    clearTimeout(this.#later);
+    this.#later = undefined;
+    const { value } = this.text;
+    if (value === this.#stored) return;
     try {
-      this.drafts.set(this.sessionId, this.text.value);
+      this.drafts.set(this.sessionId, value, this.fresh());
+      this.#stored = value;
     } catch {
       // A full storage loses the draft on reload; sending says so, typing does not.
     }
   }
 
+  // The same conversation in another tab has the same draft: what is typed or sent
+  // there shows here, so that neither tab writes over the other.
+  #share() {
+    const flush = () => this.#later && this.#write();
+    this.text.addEventListener('blur', flush);
+    document.addEventListener('visibilitychange', () => document.hidden && flush());
+    addEventListener('pagehide', () => {
+      flush();
+      this.drafts.hold(this.sessionId, false);
+    });
+    const look = () => {
+      if (this.text.value !== this.#stored) return; // what could not be kept is only here
+      const { selectionStart } = this.text;
+      const stored = this.drafts.get(this.sessionId);
+      if (stored === this.#stored) return;
+      this.show();
+      this.text.setSelectionRange(selectionStart, selectionStart);
+    };
+    addEventListener('storage', (event) => isAbout(event, this.sessionId) && look());
+    addEventListener('pageshow', (event) => {
+      if (event.persisted) look(); // it heard of nothing meanwhile
+      this.drafts.hold(this.sessionId, true);
+    });
+    setInterval(() => this.drafts.hold(this.sessionId, true), alive);
+  }
+
+  /** @param {HTMLElement} hint says which key sends, and lets a person choose the other */
+  #chooseKeys(hint) {
+    const rule = /** @type {HTMLElement} */ (hint.querySelector('span'));
+    const other = /** @type {HTMLButtonElement} */ (hint.querySelector('button'));
+    const show = () => {
+      const breaks = enterBreaks();
+      const key = sendingKey();
+      rule.textContent = isTouch() ? t('js.keys.touch') : t(breaks ? 'js.keys.ctrl' : 'js.keys.enter', { key });
+      other.textContent = breaks ? t('js.keys.useEnter') : t('js.keys.useCtrl', { key });
+      other.hidden = isTouch();
+      hint.hidden = false;
+      this.text.enterKeyHint = breaks ? 'enter' : 'send';
+    };
+    other.addEventListener('click', () => {
+      try {
+        chooseEnter(!enterBreaks());
+      } catch {
+        return; // no room to remember it: the old rule holds, and the hint says so
+      }
+      show();
+      this.announce(rule.textContent ?? '');
+    });
+    onEnterChosen(show);
+    matchMedia('(pointer: coarse)').addEventListener('change', show);
+    show();
+  }
+
   #shape() {
     const stop = this.#running && !this.#settling;
     this.stopButton.hidden = !stop;
-    this.sendButton.hidden = stop && this.text.value.trim() === '';
-    this.text.style.height = 'auto';
-    this.text.style.height = `${this.text.scrollHeight}px`;
+    this.sendButton.hidden = stop && !/\S/.test(this.text.value);
+    this.limit.show();
+    const { style, value } = this.text;
+    const tall = value.length > long;
+    this.text.classList.toggle('tall', tall);
+    if (tall || CSS.supports('field-sizing', 'content')) {
+      style.height = '';
+      return;
+    }
+    style.height = 'auto';
+    style.height = `${this.text.scrollHeight}px`;
+  }
+}
+
+/** How much of what the server takes a text is: said only near the end of it. */
+class Limit {
+  #encoder = new TextEncoder();
+
+  /** @param {HTMLTextAreaElement} field @param {HTMLElement} counter */
+  constructor(field, counter) {
+    this.field = field;
+    this.counter = counter;
+  }
+
+  get #most() {
+    return Number(this.field.dataset.limit) || Infinity;
+  }
+
+  /** @param {string} text @returns {number} bytes as the server counts them */
+  #bytes(text) {
+    // No character of a string has more than three bytes: most texts need no counting.
+    return text.length * 3 < this.#most * 0.9 ? 0 : this.#encoder.encode(text).length;
+  }
+
+  /** Whether a text is longer than the server takes; then the counter says so. @param {string} text */
+  refuses(text) {
+    if (this.#bytes(text) <= this.#most) return false;
+    this.show();
+    this.field.focus();
+    return true;
+  }
+
+  show() {
+    const most = this.#most;
+    const bytes = this.#bytes(tidy(this.field.value));
+    const over = bytes > most;
+    this.counter.hidden = bytes < most * 0.9;
+    this.counter.classList.toggle('over', over);
+    this.field.setAttribute('aria-invalid', String(over));
+    if (!this.counter.hidden) this.counter.textContent = over ? t('js.limit.over', { n: bytes - most, most }) : t('js.limit.near', { n: bytes, most });
   }
 }

@@ -1,14 +1,14 @@
 // Changing a question in its place. What is typed is kept per message, so that
 // Esc, a reload or a crash loses nothing: the editor opens with it again.
 
-import { Composition } from './keys.js';
+import { Composition, enterBreaks } from './keys.js';
 import { clone } from './log.js';
 
 /**
  * @param {HTMLElement} article the question
  * @param {object} with_
  * @param {string} with_.id of the message
- * @param {import('./composer.js').Drafts} with_.drafts
+ * @param {import('./drafts.js').Drafts} with_.drafts
  * @param {(text: string) => boolean} with_.send whether the text is safe; if not it stays here
  */
 export function openEditor(article, { id, drafts, send }) {
@@ -18,10 +18,9 @@ export function openEditor(article, { id, drafts, send }) {
   const text = /** @type {HTMLTextAreaElement} */ (form.querySelector('textarea'));
   const body = /** @type {HTMLElement} */ (article.querySelector('.body'));
   const key = `edit.${id}`;
-  const touch = matchMedia('(pointer: coarse)');
   const composition = new Composition(text);
   text.value = drafts.get(key) || body.textContent || '';
-  text.enterKeyHint = touch.matches ? 'enter' : 'send';
+  text.enterKeyHint = enterBreaks() ? 'enter' : 'send';
   article.classList.add('editing');
   body.after(form);
 
@@ -49,7 +48,7 @@ export function openEditor(article, { id, drafts, send }) {
     if (composition.stops(event)) {
       event.stopPropagation(); // it ends the change, not the answer that runs
       cancel();
-    } else if (composition.sends(event, touch.matches)) {
+    } else if (composition.sends(event, enterBreaks())) {
       event.preventDefault();
       form.requestSubmit();
     }

@@ -21,12 +21,13 @@
  * @property {string} sessionId
  * @property {string} account the only account under which it may be sent
  * @property {Body} body what is sent, each time
- * @property {'sending' | 'kept' | 'received'} state
+ * @property {'queued' | 'sending' | 'kept' | 'received'} state queued: not to be sent before those ahead of it are over
  * @property {number} createdAt
  * @property {number} tries how often it was not heard
  * @property {number} nextAt not tried before, except when the network or the page comes back
  * @property {number} notBefore what the server asked for; nothing overrides it
  * @property {boolean} [login] kept because nobody is signed in
+ * @property {boolean} [first] of the queued ones: it goes before those that are not
  * @property {string} [room] space for what later states add, so that only the first write can find the storage full
  *
  * @typedef {object} Verdict what an answer says about a request
@@ -38,7 +39,7 @@
  *
  * @typedef {object} Report
  * @property {Entry} entry
- * @property {'trying' | 'kept' | 'elsewhere' | 'record' | 'failed' | 'refused'} kind
+ * @property {'queued' | 'trying' | 'kept' | 'elsewhere' | 'record' | 'failed' | 'refused'} kind
  *   elsewhere: another tab changed or ended it; the server has it where its state is received
  * @property {any} [record]
  * @property {any} [problem]
@@ -118,15 +119,17 @@ export class Outbox {
    * @param {string} with_.account
    * @param {(report: Report) => void} with_.report is told of every change
    * @param {(entry: Entry) => boolean} with_.watched whether the page hears of a received entry by other means
+   * @param {(sessionId: string) => boolean} [with_.busy] whether the page sees a request of this conversation that is not over
    * @param {(url: string, init?: RequestInit) => Promise<Response>} with_.fetch
    * @param {() => number} [with_.now]
    * @param {() => number} [with_.random]
    */
-  constructor({ storage, account, report, watched, fetch, now = Date.now, random = Math.random }) {
+  constructor({ storage, account, report, watched, busy = () => false, fetch, now = Date.now, random = Math.random }) {
     this.storage = storage;
     this.account = account;
     this.report = report;
     this.watched = watched;
+    this.busy = busy;
     this.fetch = fetch;
     this.now = now;
     this.random = random;
@@ -143,18 +146,65 @@ export class Outbox {
 
   /**
    * Keeps a message and begins to send it. It throws when the browser cannot keep
-   * it: then nothing was sent.
+   * it: then nothing was sent. A queued one is sent once nothing of its conversation
+   * is under way.
    * @param {Body} body
+   * @param {'sending' | 'queued'} [state]
    * @returns {Entry}
    */
-  put(body) {
+  put(body, state = 'sending') {
     const { requestId, sessionId } = body;
     const now = this.now();
     /** @type {Entry} */
-    const entry = { v: 1, requestId, sessionId, account: this.account, body, state: 'sending', createdAt: now, tries: 0, nextAt: now, notBefore: 0 };
+    const entry = { v: 1, requestId, sessionId, account: this.account, body, state, createdAt: now, tries: 0, nextAt: now, notBefore: 0 };
     this.#save({ ...entry, room: ' '.repeat(100) });
+    if (state === 'queued') this.report({ kind: 'queued', entry });
     queueMicrotask(() => this.#tick());
     return entry;
+  }
+
+  /** @param {string} sessionId @returns {Entry[]} what waits behind others, in the order in which it will be sent */
+  queue(sessionId) {
+    const queued = this.list().filter((entry) => entry.sessionId === sessionId && entry.state === 'queued');
+    return [...queued.filter((entry) => entry.first), ...queued.filter((entry) => !entry.first)];
+  }
+
+  /** @param {string} sessionId whether anything of a conversation is on its way from here */
+  pending(sessionId) {
+    return this.list().some((entry) => entry.sessionId === sessionId && entry.state !== 'queued');
+  }
+
+  /**
+   * Takes an entry out of the queue before it was ever sent.
+   * @param {string} requestId
+   * @returns {Entry | undefined} nothing when it is not in the queue any more
+   */
+  take(requestId) {
+    const entry = this.get(requestId);
+    if (entry?.state !== 'queued') return undefined;
+    this.#end(requestId);
+    return entry;
+  }
+
+  /** Puts an entry of the queue before the others. @param {string} requestId */
+  prefer(requestId) {
+    const entry = this.get(requestId);
+    if (entry?.state !== 'queued') return;
+    for (const other of this.queue(entry.sessionId)) if (other.first) this.#save({ ...other, first: false });
+    this.#save({ ...entry, first: true });
+    this.report({ kind: 'queued', entry });
+  }
+
+  /** Sends an entry of the queue now, whatever is under way. @param {string} requestId */
+  release(requestId) {
+    const entry = this.get(requestId);
+    if (entry?.state === 'queued') this.#save({ ...entry, state: 'sending', first: false, nextAt: this.now() });
+    this.#tick();
+  }
+
+  /** Looks at what is due: something the page sees is over. */
+  look() {
+    this.#tick();
   }
 
   /**
@@ -222,16 +272,29 @@ export class Outbox {
   }
 
   // A conversation's messages leave in the order in which they were written: the
-  // next one waits until the one before was heard.
+  // next one waits until the one before was heard, and a queued one until all that
+  // is under way is over.
   #tick() {
     clearTimeout(this.#timer);
     const now = this.now();
     /** @type {Map<string, Entry>} the first unheard entry of each conversation */
     const first = new Map();
     let next = Infinity;
-    for (const entry of this.list()) {
-      if (entry.state === 'received') {
-        if (document.hidden || this.watched(entry)) continue;
+    const list = this.list();
+    const waiting = new Set(list.filter((entry) => entry.state === 'queued').map((entry) => entry.sessionId));
+    for (const sessionId of waiting) {
+      // A page that is not seen sees nothing: what it left on screen says nothing.
+      if (list.some((entry) => entry.sessionId === sessionId && entry.state !== 'queued') || (!document.hidden && this.busy(sessionId))) continue;
+      const [entry] = this.queue(sessionId);
+      const freed = { ...entry, state: /** @type {const} */ ('sending'), first: false, nextAt: now };
+      this.#save(freed);
+      list.splice(list.findIndex((other) => other.requestId === entry.requestId), 1, freed);
+    }
+    for (const entry of list) {
+      if (entry.state === 'queued') {
+        continue;
+      } else if (entry.state === 'received') {
+        if (document.hidden ? !waiting.has(entry.sessionId) : this.watched(entry)) continue;
       } else if (first.has(entry.sessionId)) {
         if (first.get(entry.sessionId)?.state === 'kept' && entry.state === 'sending') this.#wait(entry);
         continue;

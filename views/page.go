@@ -30,15 +30,16 @@ type Frame struct {
 // A ChatPage is one conversation, or a new one.
 type ChatPage struct {
 	Frame
-	SessionID string
-	Fresh     bool   // nothing of it is accepted yet
-	Title     string // "" when it has none
-	Turns     []Turn
-	RequestID string // minted for this page, for a form that is sent without scripts
-	Draft     string // a refused text, given back, or one to be edited
-	Error     *chat.Problem
-	Currency  string
-	Models    []string // that a failed request may be asked again with
+	SessionID    string
+	Fresh        bool   // nothing of it is accepted yet
+	Title        string // "" when it has none
+	Turns        []Turn
+	RequestID    string // minted for this page, for a form that is sent without scripts
+	Draft        string // a refused text, given back, or one to be edited
+	Error        *chat.Problem
+	Currency     string
+	MessageBytes int      // the longest question
+	Models       []string // that a failed request may be asked again with
 
 	// What the composer sends: an ordinary message, or one that hangs under ParentID
 	// instead of the head.
