@@ -68,6 +68,9 @@ func WithMigrations(o Options, sql ...string) Options {
 	return o
 }
 
+// Waiting is how many callers wait for their turn in the write queue.
+func Waiting(d *DB) int { return len(d.queue) }
+
 // Code returns SQLite's extended result code of err.
 func Code(err error) int { return code(err) }
 

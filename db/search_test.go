@@ -1,7 +1,9 @@
 package db_test
 
 import (
+	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -255,6 +257,77 @@ func TestTheIndexHasEachMessageOnce(t *testing.T) {
 	index(t, d)
 	if n, err := db.Int(bg, d, `SELECT count(*) FROM search`); err != nil || n != 78 {
 		t.Errorf("the index has %d entries (%v), want 78", n, err)
+	}
+}
+
+// A title is given between the moment that a slice is read and the one that it is
+// written in: what was read is no title any more.
+func TestTheIndexDoesNotTakeWhatIsGoneByThen(t *testing.T) {
+	d := dbtest.Open(t)
+	dbtest.Answered(t, d, "session-1", "apples", "pears")
+	title := "old"
+	if _, err := d.PatchConversation(bg, db.LocalUser, "session-1", db.ConversationPatch{Title: &title}); err != nil {
+		t.Fatal(err)
+	}
+	indexed := make(chan error)
+	var next func() error
+	waiting := func(n int) {
+		for db.Waiting(d) != n {
+			runtime.Gosched()
+		}
+	}
+	err := db.Write(bg, d, func(tx *db.Tx) error {
+		// The write loop takes this one and waits with it for us; the slice waits behind.
+		next = db.Enqueue(bg, d, func(*db.Tx) error { return nil })
+		waiting(0)
+		go func() {
+			_, err := d.IndexSlice(bg)
+			indexed <- err
+		}()
+		waiting(1)
+		_, err := tx.Exec(`UPDATE conversations SET title = 'new', named_tx = ?`, tx.Number())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(next(), <-indexed); err != nil {
+		t.Fatal(err)
+	}
+	dbtest.Check(t, d)
+	index(t, d)
+	if got, _ := finds(t, d, db.List{Query: "new"}); len(got) != 1 {
+		t.Errorf("the title is found as %q", got)
+	}
+}
+
+func TestASliceThatAnotherTookIsNotTakenAgain(t *testing.T) {
+	d := dbtest.Open(t)
+	dbtest.Answered(t, d, "session-1", "apples", "pears")
+	taken := make(chan error)
+	var next func() error
+	err := db.Write(bg, d, func(*db.Tx) error {
+		next = db.Enqueue(bg, d, func(*db.Tx) error { return nil })
+		for db.Waiting(d) != 0 {
+			runtime.Gosched()
+		}
+		for range 2 {
+			go func() {
+				_, err := d.IndexSlice(bg)
+				taken <- err
+			}()
+		}
+		for db.Waiting(d) != 2 {
+			runtime.Gosched()
+		}
+		return nil
+	})
+	if err := errors.Join(err, next(), <-taken, <-taken); err != nil {
+		t.Fatal(err)
+	}
+	dbtest.Check(t, d)
+	if n, err := db.Int(bg, d, `SELECT count(*) FROM search('pears')`); err != nil || n != 1 {
+		t.Errorf("the index finds a message %d times (%v)", n, err)
 	}
 }
 
