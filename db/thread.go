@@ -91,7 +91,7 @@ func (c *conn) tree(conversation int64) (tree, error) {
 		var thought int64
 		if err := r.scan(&m.Seq, &m.Role, &m.ParentSeq, &m.Content, &m.Reasoning, &m.Finish, &m.Model, &m.CreatedAt,
 			&m.RequestID, &m.request, &m.state, &m.placed, &m.ContextDropped, &m.Usage.InputTokens, &m.Usage.CachedTokens,
-			&m.Usage.OutputTokens, &m.Usage.Estimated, &thought, &m.Attempts, &m.Micros, &m.Absorbed); err != nil {
+			&m.Usage.OutputTokens, &m.Usage.Estimated, &thought, &m.Attempts, &m.Micros, &m.Absorbed, &m.Imported); err != nil {
 			return err
 		}
 		m.Thought = time.Duration(thought) * time.Millisecond
@@ -251,7 +251,8 @@ const (
 		coalesce(s.input_tokens, 0), coalesce(s.cached_tokens, 0), coalesce(s.output_tokens, 0), coalesce(s.estimated, 0),
 		coalesce(s.thought_ms, 0), r.attempt,
 		CASE WHEN m.role = 'assistant' THEN coalesce((SELECT l.micros FROM ledger l WHERE l.request_id = r.id AND l.kind = 'charge'), 0) ELSE 0 END,
-		CASE WHEN m.role = 'assistant' THEN (SELECT count(*) FROM arrivals a WHERE a.request_id = r.id AND a.decision IN ('joined', 'replayed')) ELSE 0 END
+		CASE WHEN m.role = 'assistant' THEN (SELECT count(*) FROM arrivals a WHERE a.request_id = r.id AND a.decision IN ('joined', 'replayed')) ELSE 0 END,
+		CASE WHEN m.role = 'assistant' THEN (SELECT a.reason = 'imported' FROM attempts a WHERE a.request_id = r.id AND a.n = r.attempt) ELSE 0 END
 		FROM messages m JOIN requests r ON r.id = m.request_id
 		LEFT JOIN snapshots s ON s.request_id = m.request_id AND m.role = 'assistant'
 		WHERE m.conversation_id = ? ORDER BY m.seq`

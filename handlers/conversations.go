@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -293,47 +292,6 @@ func (s *server) restoreConversation(w http.ResponseWriter, r *http.Request) err
 	s.Engine.Changed(s.user(r), id)
 	s.writeJSON(w, http.StatusOK, conversationOf(c))
 	return nil
-}
-
-func (s *server) exportConversation(w http.ResponseWriter, r *http.Request) error {
-	t, err := s.thread(r)
-	if err != nil {
-		return err
-	}
-	h := w.Header()
-	name := "semel-" + t.Conversation.SessionID
-	switch format := r.URL.Query().Get("format"); format {
-	case "md", "":
-		h.Set("Content-Type", "text/markdown; charset=utf-8")
-		h.Set("Content-Disposition", `attachment; filename="`+name+`.md"`)
-		h.Set("Cache-Control", "no-store")
-		_, err := w.Write([]byte(markdownOf(t)))
-		if err != nil {
-			return errHangUp
-		}
-	case "json":
-		h.Set("Content-Disposition", `attachment; filename="`+name+`.json"`)
-		s.writeJSON(w, http.StatusOK, struct {
-			Format string `json:"format"`
-			threadJSON
-		}{"semel.conversation.v1", s.threadOf(t)})
-	default:
-		return badRequest("format is md or json.")
-	}
-	return nil
-}
-
-func markdownOf(t db.Thread) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n", t.Conversation.Title)
-	for _, m := range t.Messages {
-		who := "You"
-		if m.Role == "assistant" {
-			who = m.Model
-		}
-		fmt.Fprintf(&b, "\n## %s · %s\n\n%s\n", who, m.CreatedAt.UTC().Format(time.RFC3339), strings.TrimRight(m.Content, "\n"))
-	}
-	return b.String()
 }
 
 func (s *server) hasModel(name string) bool {

@@ -279,11 +279,15 @@ func TestAConversationIsExported(t *testing.T) {
 			}
 		}
 	}
-	var th, got threadDoc
+	var th threadDoc
+	var got struct {
+		Format   string
+		Messages []struct{ ID, Content string }
+	}
 	d.get("/api/conversations/" + session).into(&th)
 	d.get("/api/conversations/"+session+"/export?format=json").wants(200).
 		has("Content-Type", "application/json; charset=utf-8", "Content-Disposition", `attachment; filename="semel-`+session+`.json"`).into(&got)
-	if got.Format != "semel.conversation.v1" || len(got.Messages) != 2 || mustJSON(got.Messages) != mustJSON(th.Messages) {
+	if got.Format != "semel.conversation" || len(got.Messages) != 2 || got.Messages[1].Content != th.Messages[1].Content || got.Messages[1].ID != th.Messages[1].ID {
 		t.Errorf("%+v", got)
 	}
 	d.get("/api/conversations/"+session+"/export?format=pdf").refused(400, "bad_request")

@@ -28,6 +28,8 @@ func (s *server) pages(r chi.Router) {
 	r.Post("/c/{sessionID}/manage", s.page(s.postManage))
 	r.Get("/c/{sessionID}/r/{requestID}", s.page(s.getReceiptPage))
 	r.Post("/language", s.page(s.postLanguage))
+	r.Get("/import", s.page(s.getImportPage))
+	r.Post("/import", s.page(s.postImportPage))
 }
 
 // languageCookie holds the language that a person chose.

@@ -139,12 +139,23 @@ func sentence(rc db.Receipt, saved int) string {
 	if rc.Pruned {
 		times = "at least once (older repeats are no longer on record)"
 	}
+	made := callsOf(rc)
+	if imported(rc) {
+		told := "This came with a file that was imported: no model was called for it here, and nothing was billed"
+		if rc.Record.State == chat.StateFailed {
+			told += "; it ended as failed: " + rc.Request.Failure.Code
+		}
+		if saved > 0 {
+			told += "; " + plural(saved, "one repeat was absorbed", "%d repeats were absorbed")
+		}
+		return told + "."
+	}
 	calls := "not called"
-	if n := len(rc.Attempts); n > 0 {
+	if n := len(made); n > 0 {
 		calls = "called " + plural(n, "once", "%d times")
 	}
 	open := 0
-	for _, a := range rc.Attempts {
+	for _, a := range made {
 		if a.Outcome == chat.OutcomeUnknown || a.Outcome == chat.OutcomeFenced {
 			open++
 		}
@@ -162,6 +173,19 @@ func sentence(rc db.Receipt, saved int) string {
 	}
 	return fmt.Sprintf("This question arrived %s and was accepted once; the model was %s, one answer is in the history, it was billed once, and %s.",
 		times, calls, plural(saved, "one repeat was absorbed", "%d repeats were absorbed"))
+}
+
+// callsOf are the calls to a model that were made here.
+func callsOf(rc db.Receipt) []db.Attempt {
+	if len(rc.Attempts) > 0 && rc.Attempts[0].Reason == "imported" {
+		return rc.Attempts[1:]
+	}
+	return rc.Attempts
+}
+
+// imported reports whether what became of a request came with a file.
+func imported(rc db.Receipt) bool {
+	return len(rc.Arrivals) > 0 && rc.Arrivals[0].Source == chat.SourceImport && len(callsOf(rc)) == 0 && !rc.Record.State.Live()
 }
 
 func plural(n int, one, many string) string {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"semel/chat"
 	"semel/db"
 	"semel/views"
 )
@@ -38,7 +39,7 @@ func (s *server) receiptView(rc db.Receipt) views.Receipt {
 	api := s.receiptOf(rc)
 	v := views.Receipt{
 		RequestID: api.RequestID, Kind: rc.Record.Kind, State: api.State, Problem: rc.Record.Error, Pruned: rc.Pruned,
-		Currency: s.Currency, Saved: api.CallsSaved, MoneySaved: api.MoneySaved.Micros, Snapshot: hex.EncodeToString(rc.Snapshot),
+		Imported: imported(rc), Currency: s.Currency, Saved: api.CallsSaved, MoneySaved: api.MoneySaved.Micros, Snapshot: hex.EncodeToString(rc.Snapshot),
 	}
 	if rc.Record.Message != nil {
 		v.SnapshotAt = rc.Record.Message.CreatedAt.Time
@@ -47,9 +48,12 @@ func (s *server) receiptView(rc db.Receipt) views.Receipt {
 		v.Arrivals = append(v.Arrivals, views.Arrival{At: a.At, Source: a.Source, Decision: a.Decision, Status: a.Status})
 	}
 	for _, t := range rc.Transitions {
+		if t.Reason == "imported" && t.From != chat.StateNew {
+			continue // it happened elsewhere
+		}
 		v.Transitions = append(v.Transitions, views.Transition{At: t.At, From: t.From, To: t.To, Attempt: t.Attempt, Reason: t.Reason})
 	}
-	for _, a := range rc.Attempts {
+	for _, a := range callsOf(rc) {
 		one := views.Attempt{N: a.N, Model: a.Model, Code: a.Code, DispatchedAt: a.DispatchedAt, FirstToken: a.FirstToken,
 			EndedAt: a.EndedAt, Outcome: a.Outcome}
 		if a.Usage != nil {

@@ -26,6 +26,8 @@ func (s *server) routes() http.Handler {
 		r.Get("/chat/receipt/{requestID}", s.handle(s.getReceipt))
 
 		r.Get("/conversations", s.handle(s.listConversations))
+		r.Get("/conversations/export", s.handle(s.exportAll))
+		r.Post("/conversations/import", s.handle(s.postImport))
 		r.Get("/conversations/{sessionID}", s.handle(s.getConversation))
 		r.Patch("/conversations/{sessionID}", s.handle(s.patchConversation))
 		r.Delete("/conversations/{sessionID}", s.handle(s.deleteConversation))

@@ -37,6 +37,8 @@ type server struct {
 	replays replays
 	closing chan struct{} // closed when streams must end
 	once    sync.Once
+
+	importing sync.Mutex // held by the one import that runs
 }
 
 // New returns the handler.

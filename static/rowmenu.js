@@ -21,6 +21,9 @@ export class RowMenu {
       element.hidePopover();
       act(what, id);
     });
+    element.addEventListener('click', (event) => {
+      if (/** @type {HTMLElement} */ (event.target).closest('a')) element.hidePopover();
+    });
     element.addEventListener('toggle', (event) => {
       const open = /** @type {ToggleEvent} */ (event).newState === 'open';
       this.#button?.setAttribute('aria-expanded', String(open));
@@ -36,7 +39,7 @@ export class RowMenu {
   }
 
   #items() {
-    return /** @type {HTMLElement[]} */ ([...this.element.querySelectorAll('[data-do]:not([hidden])')]);
+    return /** @type {HTMLElement[]} */ ([...this.element.querySelectorAll('[data-do]:not([hidden]), a')]);
   }
 
   /** @param {HTMLElement} button @param {import('./rows.js').Entry} entry */
@@ -46,6 +49,8 @@ export class RowMenu {
     for (const [what, shown] of Object.entries({
       pin: !entry.pinned && !entry.archived, unpin: entry.pinned, archive: !entry.archived, unarchive: entry.archived,
     })) /** @type {HTMLElement} */ (this.element.querySelector(`[data-do=${what}]`)).hidden = !shown;
+    for (const a of /** @type {NodeListOf<HTMLAnchorElement>} */ (this.element.querySelectorAll('[data-export]')))
+      a.href = `/api/conversations/${entry.id}/export?format=${a.dataset.export}`;
     this.element.showPopover();
     const from = button.getBoundingClientRect();
     const { width, height } = this.element.getBoundingClientRect();

@@ -30,6 +30,7 @@ type Receipt struct {
 	SnapshotAt  time.Time // zero: there is none
 	Snapshot    string    // SHA-256, hexadecimal
 	Pruned      bool      // repeats may be missing
+	Imported    bool      // it came with a file, and no model was called since
 	Currency    string
 	Saved       int // repeats that cost nothing
 	MoneySaved  int64
@@ -156,6 +157,9 @@ func (r Receipt) sentence(l *Locale) string {
 	if r.Pruned {
 		arrived = l.T("receipt.cameOnce")
 	}
+	if r.Imported {
+		return l.T("receipt.imported")
+	}
 	called := l.T("receipt.notCalled")
 	if n := len(r.Attempts); n > 0 {
 		called = l.N("receipt.called", int64(n))
@@ -198,6 +202,8 @@ func (l *Locale) arrivalText(a Arrival) string {
 		from = l.T("receipt.fromPage")
 	case chat.SourceForm:
 		from = l.T("receipt.fromForm")
+	case chat.SourceImport:
+		from = l.T("receipt.fromFile")
 	}
 	text := ""
 	switch a.Decision {

@@ -129,6 +129,7 @@ type Answer struct {
 	Usage              chat.Usage
 	Micros             int64
 	Attempts, Absorbed int64
+	Imported           bool // it came with a file
 
 	// Of another answer, or more of one, while it is not final: it is a request of its
 	// own, and the question above has its answer.
@@ -198,7 +199,7 @@ func answerOf(m chat.Message) Answer {
 	return Answer{
 		RequestID: m.RequestID, Seq: m.Seq, Parent: m.ParentSeq, Content: m.Content, Reasoning: m.Reasoning, Thought: m.Thought,
 		Model: m.Model, Finish: m.Finish, Versions: versionsOf(m.Seq, all),
-		Usage: m.Usage, Micros: m.Micros, Attempts: m.Attempts, Absorbed: m.Absorbed,
+		Usage: m.Usage, Micros: m.Micros, Attempts: m.Attempts, Absorbed: m.Absorbed, Imported: m.Imported,
 	}
 }
 
@@ -289,6 +290,9 @@ func (a Answer) chip(l *Locale, currency string) string {
 		cost = l.Money(currency, a.Micros)
 	}
 	parts := []string{a.Model, l.N("chip.tokens", a.Usage.InputTokens+a.Usage.OutputTokens), cost, l.T("chip.once")}
+	if a.Imported {
+		parts = []string{a.Model, parts[1], l.T("chip.imported")}
+	}
 	if a.Attempts > 1 {
 		parts = append(parts, l.N("chip.attempts", a.Attempts))
 	}
