@@ -301,36 +301,6 @@ func TestTheIndexDoesNotTakeWhatIsGoneByThen(t *testing.T) {
 	}
 }
 
-func TestASliceThatAnotherTookIsNotTakenAgain(t *testing.T) {
-	d := dbtest.Open(t)
-	dbtest.Answered(t, d, "session-1", "apples", "pears")
-	taken := make(chan error)
-	var next func() error
-	err := db.Write(bg, d, func(*db.Tx) error {
-		next = db.Enqueue(bg, d, func(*db.Tx) error { return nil })
-		for db.Waiting(d) != 0 {
-			runtime.Gosched()
-		}
-		for range 2 {
-			go func() {
-				_, err := d.IndexSlice(bg)
-				taken <- err
-			}()
-		}
-		for db.Waiting(d) != 2 {
-			runtime.Gosched()
-		}
-		return nil
-	})
-	if err := errors.Join(err, next(), <-taken, <-taken); err != nil {
-		t.Fatal(err)
-	}
-	dbtest.Check(t, d)
-	if n, err := db.Int(bg, d, `SELECT count(*) FROM search('pears')`); err != nil || n != 1 {
-		t.Errorf("the index finds a message %d times (%v)", n, err)
-	}
-}
-
 func TestTheListHasPinnedOnesFirstAndItsPagesJoin(t *testing.T) {
 	d := dbtest.Open(t)
 	yes := true
