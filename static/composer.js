@@ -62,6 +62,7 @@ export class Composer {
       this.#keep();
       this.#shape();
     });
+    this.text.addEventListener('paste', (event) => this.#paste(event));
     form.addEventListener('submit', (event) => {
       event.preventDefault();
       this.submit();
@@ -128,6 +129,19 @@ export class Composer {
     this.#shape();
   }
 
+  // Browsers take seconds to paste thousands of lines as if they were typed; put into
+  // the field at once they take none. The price is that it cannot be undone by a key.
+  /** @param {ClipboardEvent} event */
+  #paste(event) {
+    const text = event.clipboardData?.getData('text/plain') ?? '';
+    if (text.length < long) return;
+    event.preventDefault();
+    const { selectionStart, selectionEnd } = this.text;
+    this.text.classList.add('tall'); // before it is measured
+    this.text.setRangeText(text.replace(/\r\n?/g, '\n'), selectionStart, selectionEnd, 'end');
+    this.text.dispatchEvent(new InputEvent('input', { inputType: 'insertFromPaste', bubbles: true }));
+  }
+
   #keep() {
     clearTimeout(this.#later);
     if (this.text.value.length < long) this.#write();
@@ -159,11 +173,12 @@ export class Composer {
     });
     const look = () => {
       if (this.text.value !== this.#stored) return; // what could not be kept is only here
-      const { selectionStart } = this.text;
+      const { selectionStart, value } = this.text;
       const stored = this.drafts.get(this.sessionId);
       if (stored === this.#stored) return;
       this.show();
-      this.text.setSelectionRange(selectionStart, selectionStart);
+      const caret = selectionStart === value.length ? stored.length : selectionStart;
+      this.text.setSelectionRange(caret, caret);
     };
     addEventListener('storage', (event) => isAbout(event, this.sessionId) && look());
     addEventListener('pageshow', (event) => {

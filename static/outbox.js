@@ -139,7 +139,7 @@ export class Outbox {
   start() {
     addEventListener('online', () => this.kick());
     addEventListener('pageshow', (event) => event.persisted && this.kick());
-    document.addEventListener('visibilitychange', () => !document.hidden && this.kick());
+    document.addEventListener('visibilitychange', () => (document.hidden ? this.#tick() : this.kick()));
     addEventListener('storage', (event) => this.#changedElsewhere(event));
     this.kick();
   }

@@ -302,3 +302,135 @@ test('what the server does not show is sent again', async () => {
   assert.deepEqual(p.calls.map((c) => c.body), [body(1), body(1)]);
   assert.equal(p.outbox.list().length, 0);
 });
+
+// The queue
+
+const ids = (entries) => entries.map((e) => e.requestId);
+const posted = (p) => p.calls.filter((c) => c.method === 'POST').map((c) => c.body.requestId);
+
+test('what is queued is kept whole and not sent while the page sees an answer run', async () => {
+  let busy = true;
+  const p = page({ replies: [reply(200, record(1, 'committed')), reply(200, record(2, 'committed'))] });
+  p.outbox.busy = () => busy;
+  p.outbox.put(body(1), 'queued');
+  p.outbox.put(body(2), 'queued');
+  await pass(100_000);
+  p.outbox.kick();
+  await pass();
+  assert.deepEqual(p.calls, []);
+  assert.deepEqual(JSON.parse(p.storage.getItem('semel.outbox.R0000001')).body, body(1));
+  assert.deepEqual(ids(p.outbox.queue('S1234567')), ['R0000001', 'R0000002']);
+  assert.deepEqual(p.kinds(), ['queued', 'queued']);
+  busy = false;
+  p.outbox.look();
+  await pass();
+  assert.deepEqual(posted(p), ['R0000001', 'R0000002']);
+  assert.equal(p.outbox.list().length, 0);
+});
+
+test('one of the queue leaves when all before it is over, whether it was answered or failed', async () => {
+  const p = page({ replies: [reply(202, record(1, 'generating')), reply(202, record(2, 'generating')), reply(202, record(3, 'pending'))], watched: () => true });
+  p.outbox.put(body(1));
+  p.outbox.put(body(2), 'queued');
+  p.outbox.put(body(3), 'queued');
+  await pass(10_000);
+  assert.deepEqual(posted(p), ['R0000001']);
+  p.outbox.settle('R0000001');
+  await pass(10_000);
+  assert.deepEqual(posted(p), ['R0000001', 'R0000002']);
+  p.replies.unshift(reply(422, problem('stopped', { state: 'failed' })));
+  p.outbox.doubt('R0000002');
+  p.outbox.look();
+  await pass(10_000);
+  assert.deepEqual(posted(p), ['R0000001', 'R0000002', 'R0000002', 'R0000003']);
+});
+
+test('a queue survives its page, and another page sends it in its order', async () => {
+  const first = page({ replies: [reply(202, record(1, 'generating'))], watched: () => true });
+  first.outbox.put(body(1));
+  first.outbox.put(body(2), 'queued');
+  first.outbox.put(body(3), 'queued');
+  await pass();
+  const second = page({ storage: first.storage, replies: [reply(200, record(1, 'generating')), reply(200, record(1, 'committed')), reply(200, record(2, 'committed')), reply(200, record(3, 'committed'))] });
+  second.outbox.kick();
+  await pass(1_000);
+  assert.deepEqual(posted(second), []); // the answer before them is asked after
+  for (let i = 0; i < 4; i++) await pass(3_000);
+  assert.deepEqual(posted(second), ['R0000002', 'R0000003']);
+  assert.equal(second.outbox.list().length, 0);
+});
+
+test('a page that nobody sees asks how the answer stands that a queue waits for, and only that', async () => {
+  const p = page({ replies: [reply(202, record(1, 'generating'))], watched: () => true });
+  p.outbox.busy = () => true; // what it left on screen
+  p.outbox.put(body(1));
+  await pass();
+  document.hidden = true;
+  p.outbox.look();
+  await pass(100_000);
+  assert.equal(p.calls.length, 1);
+  p.replies.push(reply(200, record(1, 'committed')), reply(200, record(2, 'committed')));
+  p.outbox.put(body(2), 'queued');
+  await pass(3_000);
+  assert.deepEqual(posted(p), ['R0000001', 'R0000002']);
+  assert.equal(p.outbox.list().length, 0);
+});
+
+test('other conversations do not wait for a queue, and a queue not for them', async () => {
+  const p = page({ replies: [reply(202, record(1, 'generating')), reply(202, record(4, 'pending'))], watched: () => true });
+  p.outbox.put(body(1));
+  p.outbox.put(body(2), 'queued');
+  p.outbox.put(body(4, 'S7654321'), 'queued');
+  await pass();
+  assert.deepEqual(posted(p).sort(), ['R0000001', 'R0000004']);
+});
+
+test('a direct message passes the queue of its conversation', async () => {
+  const p = page({ replies: [reply(202, record(1, 'generating')), reply(202, record(3, 'pending'))], watched: () => true });
+  p.outbox.put(body(1));
+  p.outbox.put(body(2), 'queued');
+  await pass();
+  p.outbox.put({ ...body(3), kind: 'edit', parentId: 'S1234567.1' });
+  await pass();
+  assert.deepEqual(posted(p), ['R0000001', 'R0000003']);
+});
+
+test('only what was never sent can be taken back', async () => {
+  const p = page({ replies: [() => new Promise(() => {})] });
+  p.outbox.put(body(1));
+  p.outbox.put(body(2), 'queued');
+  await pass();
+  assert.equal(p.outbox.take('R0000001'), undefined);
+  assert.equal(p.outbox.take('R0000009'), undefined);
+  assert.deepEqual(p.outbox.take('R0000002').body, body(2));
+  assert.deepEqual(ids(p.outbox.list()), ['R0000001']);
+});
+
+test('what is preferred is the next, and what is released goes alone', async () => {
+  const p = page({ replies: [reply(202, record(1, 'generating')), reply(202, record(4, 'pending'))], watched: () => true });
+  p.outbox.put(body(1));
+  for (const n of [2, 3, 4]) p.outbox.put(body(n), 'queued');
+  await pass();
+  p.outbox.prefer('R0000003');
+  p.outbox.prefer('R0000004');
+  assert.deepEqual(ids(p.outbox.queue('S1234567')), ['R0000004', 'R0000002', 'R0000003']);
+  p.outbox.prefer('R0000001');
+  assert.deepEqual(ids(p.outbox.queue('S1234567')), ['R0000004', 'R0000002', 'R0000003']);
+  p.outbox.release('R0000004');
+  p.outbox.release('R0000001');
+  await pass(10_000);
+  assert.deepEqual(posted(p), ['R0000001', 'R0000004']);
+  assert.deepEqual(ids(p.outbox.queue('S1234567')), ['R0000002', 'R0000003']);
+});
+
+test('a queue of another account is not sent', async () => {
+  const storage = new Memory();
+  const p = page({ storage });
+  p.outbox.busy = () => true;
+  p.outbox.put(body(1), 'queued');
+  const other = page({ storage, account: '2' });
+  other.outbox.kick();
+  await pass(10_000);
+  assert.deepEqual(other.calls, []);
+  assert.deepEqual(other.outbox.queue('S1234567'), []);
+});

@@ -30,10 +30,9 @@ func TestTwoTabsShowTheSame(t *testing.T) {
 // F10: both tabs send at once; both questions are accepted, one after the other.
 func TestTwoTabsSendAtOnce(t *testing.T) {
 	r := newRig(t)
-	p := newProfile(t)
-	first := p.open(r.url + "/")
+	first := newProfile(t).open(r.url + "/")
 	first.marked(first.send("[[echo alpha]]"), "answered")
-	second := p.open(r.url + "/c/" + first.session())
+	second := newProfile(t).open(r.url + "/c/" + first.session())
 	both := make(chan struct{})
 	arrived := 0 // under the proxy's lock
 	r.proxy.do(func(e exchange) fault {
