@@ -1,6 +1,12 @@
 package handlers
 
-import "net/http"
+import (
+	"io"
+	"net/http"
+	"time"
+
+	"semel/db"
+)
 
 // For tests of what reads bytes from outside.
 
@@ -17,3 +23,24 @@ func ParseCursor(id string) (attempt int64, offset int) {
 func (s *Server) Around(h http.Handler) http.Handler {
 	return s.s.trace(s.s.recovered(s.s.headers(h)))
 }
+
+// ParseConversation is the parser of an imported conversation.
+func ParseConversation(raw []byte, now time.Time) (db.Archive, error) {
+	return conversationParser{maxText: 262144, now: now}.parse(raw)
+}
+
+// ReadConversations reads a file as an import does.
+func ReadConversations(file io.Reader, each func([]byte) error) error {
+	return readConversations(file, each)
+}
+
+// ExportJSON is an archive as a file has it.
+func ExportJSON(a db.Archive) []byte { return encode(archiveOf(a)) }
+
+// The limits of an import.
+const (
+	ImportMessages          = importMessages
+	ImportConversations     = importConversations
+	ImportConversationBytes = importConversationBytes
+	ImportDepth             = importDepth
+)

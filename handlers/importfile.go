@@ -120,6 +120,9 @@ func eachOf(d *json.Decoder, m *meter, each func([]byte) error) error {
 		if err := d.Decode(&one); err != nil {
 			return unreadable(err)
 		}
+		if len(one) > importConversationBytes { // the decoder reads ahead: the meter is not exact
+			return unreadable(errConversationBytes)
+		}
 		if err := each(one); err != nil {
 			return err
 		}
