@@ -3,21 +3,20 @@
 // conversation, while the page is visible. Everything shown is keyed by request
 // id and replaced by what the server renders.
 
+import { Acts } from './acts.js';
 import { LiveAnswer } from './answer.js';
 import { arrive } from './arrive.js';
-import { Tails, place, seqOf } from './branches.js';
+import { Tails, place } from './branches.js';
 import { readClock, serverNow, setClock } from './clock.js';
 import { Composer } from './composer.js';
-import { copyText, prepare, textOf } from './copy.js';
+import { prepare } from './copy.js';
 import { Drafts } from './drafts.js';
 import { Earlier } from './earlier.js';
-import { openEditor } from './editor.js';
 import { Follow } from './follow.js';
 import { page } from './html.js';
 import { Log, all } from './log.js';
 import { Outbox, attemptOf, judge } from './outbox.js';
 import { Queue } from './queue.js';
-import { showReceipt } from './receipt.js';
 import { Sidebar } from './sidebar.js';
 import { Stream } from './stream.js';
 import { countWords, explain, t } from './strings.js';
@@ -77,13 +76,13 @@ class Chat {
       announce: (text) => this.#announce(text),
     });
     this.sidebar = new Sidebar({ fetch: call, chat: this.#forTheList() });
-    this.tails = new Tails(localStorage, this.session);
     const query = new URLSearchParams(location.search);
     this.#at = Number(query.get('at')) || 0;
     const edit = query.get('edit');
     if (edit) $('#text').value = ''; // it is changed in its place
     for (const article of all($('#log'), 'article')) prepare(article);
     this.earlier = new Earlier({ session: this.session, log: this.log, follow: this.follow, fetch: call, prepare });
+    this.acts = this.#acts();
     this.composer = new Composer({
       form: $('#composer'),
       drafts: this.drafts,
@@ -179,8 +178,11 @@ class Chat {
       const action = /** @type {HTMLElement | null} */ (button)?.dataset.action;
       for (const menu of all(document, 'details.choice[open]')) if (!menu.contains(/** @type {Node} */ (event.target))) menu.removeAttribute('open');
       if (!button || !action) return;
-      if (button.closest('#log')) this.#act(action, button, event);
-      if (action === 'retry') this.retry(/** @type {HTMLButtonElement} */ (button));
+      if (button.closest('#log')) this.acts.act(action, button, event);
+      if (action === 'retry') {
+        event.preventDefault(); // without scripts it posts a form
+        this.retry(/** @type {HTMLButtonElement} */ (button));
+      }
       if (action === 'suggest') this.composer.suggest(/** @type {HTMLElement} */ (button).dataset.text ?? '');
       if (action === 'double') this.#double(/** @type {HTMLButtonElement} */ (button));
     });
@@ -209,89 +211,34 @@ class Chat {
     this.#stream = undefined;
   }
 
-  /** What the buttons under messages do. @param {string} action @param {HTMLElement} button @param {MouseEvent} event */
-  #act(action, button, event) {
-    if (action === 'receipt') {
-      const { href } = /** @type {HTMLAnchorElement} */ (button);
-      if (!href || event.ctrlKey || event.metaKey || event.shiftKey) return;
-      event.preventDefault();
-      return showReceipt(href, call);
-    }
-    const article = /** @type {HTMLElement} */ (button.closest('article'));
-    const id = `${this.session}.${article.dataset.seq}`;
-    if (action !== 'edit' || !(event.ctrlKey || event.metaKey || event.shiftKey)) event.preventDefault();
-    else return;
-    switch (action) {
-      case 'copy':
-        return textOf(article, this.session, call).then((text) => this.#copy(button, text));
-      case 'copy-code':
-        return this.#copy(button, button.closest('.code')?.querySelector('code')?.textContent ?? '');
-      case 'edit':
-        return openEditor(article, { id, drafts: this.drafts, send: (content) => this.#ask({ kind: 'edit', parentId: id, content }) !== undefined });
-      case 'regenerate':
-        return this.#ask({ kind: 'regenerate', parentId: id });
-      case 'continue':
-        return this.#ask({ kind: 'continue', parentId: id });
-      case 'branch':
-        return this.#branch(/** @type {HTMLButtonElement} */ (button));
-    }
-  }
-
-  /** @param {HTMLElement} button @param {string} text */
-  async #copy(button, text) {
-    const copied = await copyText(text);
-    this.#announce(t(copied ? 'js.copied' : 'js.notCopied'));
-    if (!copied) return this.#notice(t('js.notCopied'));
-    button.classList.add('done');
-    setTimeout(() => button.classList.remove('done'), 1500);
-  }
-
-  /**
-   * Shows another version of a message, with what follows it there, and makes it
-   * the branch that questions follow; while an answer runs it is only read.
-   * @param {HTMLButtonElement} button
-   */
-  async #branch(button) {
-    const seq = Number(button.value);
-    const article = /** @type {HTMLElement} */ (button.closest('article'));
-    const versions = all($('#log'), 'article').filter((a) => a.querySelector('.versions')).map((a) => Number(a.dataset.seq)).filter(Boolean);
-    const { end } = document.body.dataset;
-    if (end) this.tails.leave(versions, seqOf(end));
-    button.disabled = true;
-    const [label] = [button.getAttribute('aria-label')];
-    const fresh = (await this.#fetch(this.tails.of(seq))) ?? (await this.#fetch(seq));
-    button.disabled = false;
-    if (!fresh) return this.#notice(t('js.unreachable'));
-    this.follow.release();
-    this.#leave();
-    this.#view++;
-    const top = article.getBoundingClientRect().top;
-    this.#at = fresh.body.dataset.aside === undefined ? 0 : seqOf(fresh.body.dataset.end ?? '') || seq;
-    this.#adopt(fresh);
-    const now = this.log.numbered(seq) ?? this.log.holders().find((a) => a.dataset.kind);
-    if (now) {
-      this.earlier.keepInPlace(now, () => {});
-      scrollBy({ top: now.getBoundingClientRect().top - top, behavior: 'instant' });
-      const same = all(now, '.versions button').find((b) => b.getAttribute('aria-label') === label);
-      const other = all(now, '.versions button').find((b) => !(/** @type {HTMLButtonElement} */ (b).disabled));
-      (/** @type {HTMLButtonElement | undefined} */ (same)?.disabled ? other : same)?.focus({ preventScroll: true });
-    }
-    if (this.#at) await this.#makeHead(fresh.body.dataset.end ?? '');
-    this.#join();
-  }
-
-  /** Makes a message the one that questions follow. @param {string} head */
-  async #makeHead(head) {
-    try {
-      const response = await call(`/api/conversations/${this.session}`, { ...json({ head }), method: 'PATCH' });
-      if (!response.ok || document.body.dataset.end !== head) return; // an answer runs: it is only read
-      this.#at = 0;
-      history.replaceState(history.state, '', location.pathname);
-      delete document.body.dataset.aside;
-      $('#another')?.remove();
-    } catch {
-      // it is only read, and the page says so
-    }
+  /** @returns {Acts} what the buttons under messages do */
+  #acts() {
+    return new Acts({
+      session: this.session,
+      log: this.log,
+      drafts: this.drafts,
+      earlier: this.earlier,
+      tails: new Tails(localStorage, this.session),
+      fetch: call,
+      ask: (what) => this.#ask(what),
+      page: (at) => this.#fetch(at),
+      show: (fresh, at) => {
+        this.follow.release();
+        this.#leave();
+        this.#view++;
+        this.#at = at;
+        this.#adopt(fresh);
+        this.#join();
+      },
+      followed: () => {
+        this.#at = 0;
+        history.replaceState(history.state, '', location.pathname);
+        delete document.body.dataset.aside;
+        $('#another')?.remove();
+      },
+      notice: (text) => this.#notice(text),
+      announce: (text) => this.#announce(text),
+    });
   }
 
   /** @param {import('./outbox.js').Body} body @returns {HTMLElement} the message that carries its state */
