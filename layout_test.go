@@ -23,15 +23,17 @@ var mayImport = map[string][]string{
 	"llm":                  {"chat"},
 	"llm/llmtest":          {"chat", "llm"},
 	"search":               {},
+	"seal":                 {},
 	"static":               {},
 	"views":                {"chat"},
 	"db":                   {"chat", "search"},
 	"db/dbtest":            {"chat", "db"},
 	"engine":               {"chat", "db", "llm"},
-	"handlers":             {"chat", "config", "db", "engine", "llm", "search", "static", "views"},
+	"catalog":              {"chat", "config", "db", "engine", "llm", "seal"},
+	"handlers":             {"catalog", "chat", "config", "db", "engine", "llm", "search", "static", "views"},
 	"handlers/browsertest": {},
 	"lab":                  {"chat", "db"},
-	"":                     {"chat", "config", "db", "engine", "handlers", "lab", "llm", "static", "views"}, // main
+	"":                     {"catalog", "chat", "config", "db", "engine", "handlers", "lab", "llm", "seal", "static", "views"}, // main
 }
 
 // chatMayNot lists what would give the domain I/O or a will of its own.

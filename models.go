@@ -32,20 +32,18 @@ func presets() []config.Preset {
 	return list
 }
 
-// models makes the configured models. All of them share one transport, so that
-// its count is that of the process, and one demo model, whose answers say which
-// call of this process they were.
-func models(cfg *config.Config, t *llm.Transport) []engine.Model {
+// builder returns what makes the engine's model of a described one. All of them share
+// one transport, so that its count is that of the process, and one demo model, whose
+// answers say which call of this process they were.
+func builder(t *llm.Transport) func(config.Model) engine.Model {
 	demo := llm.NewDemo()
-	var list []engine.Model
-	for _, m := range cfg.Models {
-		list = append(list, engine.Model{
+	return func(m config.Model) engine.Model {
+		return engine.Model{
 			Name: m.Name, Upstream: m.UpstreamModel, Client: newClient(m, t, demo), Price: m.Price, Context: m.Context,
 			Rerun: m.OnUnknown == config.OnUnknownRerun, MaxAttempts: m.MaxAttempts, MaxCrashReruns: orNone(m.MaxCrashReruns),
 			FirstTokenTimeout: m.FirstTokenTimeout, IdleTimeout: m.IdleTimeout, Concurrency: m.Concurrency,
-		})
+		}
 	}
-	return list
 }
 
 // orNone says to the engine, for which 0 is the default, that a limit of 0 is

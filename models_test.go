@@ -226,8 +226,8 @@ func TestEveryPresetMakesAModel(t *testing.T) {
 			t.Errorf("%s: %v", p.Name, err)
 			continue
 		}
-		if list := models(cfg, transport); len(list) != 1 || list[0].Client == nil {
-			t.Errorf("%s: got %+v", p.Name, list)
+		if m := builder(transport)(cfg.Models[0]); len(cfg.Models) != 1 || m.Client == nil {
+			t.Errorf("%s: got %+v", p.Name, cfg.Models)
 		}
 	}
 }

@@ -11,11 +11,13 @@ import (
 	"runtime/debug"
 	"time"
 
+	"semel/catalog"
 	"semel/config"
 	"semel/db"
 	"semel/engine"
 	"semel/handlers"
 	"semel/llm"
+	"semel/seal"
 )
 
 //go:embed schema.sql
@@ -53,8 +55,14 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 	defer func() { err = errors.Join(err, d.Close()) }()
 	transport := llm.NewTransport()
 	defer transport.Close()
+	c, err := catalog.Open(ctx, catalog.Options{
+		DB: d, Box: seal.At(d.Path() + ".key"), File: cfg.Models, Presets: presets(), Build: builder(transport), Log: log,
+	})
+	if err != nil {
+		return err
+	}
 	e, err := engine.New(engine.Options{
-		DB: d, Models: models(cfg, transport), Log: log,
+		DB: d, Models: c.Models(), Log: log,
 		Queue: cfg.Limits.Queue, PerUserPerMinute: cfg.Limits.PerUserPerMinute, Evidence: cfg.Retention.Evidence,
 	})
 	if err != nil {
@@ -63,8 +71,9 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 	if err := e.Start(ctx); err != nil {
 		return err
 	}
+	c.Serve(e)
 	h := handlers.New(handlers.Options{
-		Engine: e, DB: d, Log: log,
+		Engine: e, DB: d, Catalog: c, Log: log,
 		Language: cfg.Language, MessageBytes: int(cfg.Limits.MessageBytes), Currency: cfg.Billing.Currency,
 	})
 	srv := &http.Server{
@@ -77,8 +86,10 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(listener) }()
-	for _, m := range cfg.Models {
-		log.Info("model", "name", m.Name, "provider", m.Provider, "host", host(m), "on_unknown", m.OnUnknown)
+	for _, m := range c.Entries() {
+		if m.Trouble == "" {
+			log.Info("model", "name", m.Name, "provider", m.Provider, "host", host(m.Model), "on_unknown", m.OnUnknown)
+		}
 	}
 	log.Info("serving", "url", "http://"+listener.Addr().String(), "version", versionText(), "database", cfg.DB,
 		"mode", "local user, loopback only", "ready_after", time.Since(started).Round(time.Millisecond).String())

@@ -222,11 +222,8 @@ func (s *server) patchConversation(w http.ResponseWriter, r *http.Request) error
 		}
 		p.Title = &title
 	}
-	if p.SystemPrompt != nil && len(*p.SystemPrompt) > s.MessageBytes {
-		return s.tooLarge(fmt.Sprintf("The system prompt has %d bytes; limits.message_bytes allows %d.", len(*p.SystemPrompt), s.MessageBytes))
-	}
-	if p.Model != nil && *p.Model != "" && !s.hasModel(*p.Model) {
-		return refuse(http.StatusUnprocessableEntity, "model_unknown", chat.RetryNever, fmt.Sprintf("There is no model %q here. GET /api/models lists them.", *p.Model))
+	if err := s.checkSetup(p.Model, p.SystemPrompt); err != nil {
+		return err
 	}
 	if body.Params != nil {
 		params, err := parseParams(*body.Params)
@@ -301,27 +298,4 @@ func (s *server) hasModel(name string) bool {
 		}
 	}
 	return false
-}
-
-func (s *server) listModels(w http.ResponseWriter, r *http.Request) error {
-	type model struct {
-		Name    string    `json:"name"`
-		Default bool      `json:"default"`
-		Price   priceJSON `json:"price"`
-		Context int64     `json:"context"` // tokens; 0 is not limited
-	}
-	list := []model{}
-	for i, m := range s.Engine.Models() {
-		list = append(list, model{m.Name, i == 0, priceJSON{s.Currency, m.Price.Input, m.Price.Cached, m.Price.Output}, m.Context})
-	}
-	s.writeJSON(w, http.StatusOK, map[string]any{"models": list})
-	return nil
-}
-
-// A priceJSON is micros per million tokens.
-type priceJSON struct {
-	Currency string `json:"currency"`
-	Input    int64  `json:"input"`
-	Cached   int64  `json:"cached"`
-	Output   int64  `json:"output"`
 }

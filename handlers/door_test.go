@@ -123,6 +123,7 @@ func newDoor(t testing.TB, change []func(*setup)) *door {
 		t.Fatal(err)
 	}
 	d.engine, s.handlers.Engine = e, e
+	s.handlers.Catalog = openCatalog(t, d.db, d.file+".key", e)
 	d.handler = handlers.New(s.handlers)
 	t.Cleanup(func() { d.drain() }) // before the database closes, also when the test failed early
 	return d

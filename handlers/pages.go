@@ -27,6 +27,10 @@ func (s *server) pages(r chi.Router) {
 	r.Post("/c/{sessionID}/act", s.page(s.postAct))
 	r.Post("/c/{sessionID}/manage", s.page(s.postManage))
 	r.Get("/c/{sessionID}/r/{requestID}", s.page(s.getReceiptPage))
+	r.Post("/c/{sessionID}/setup", s.page(s.postSetup))
+	r.Get("/settings", s.page(s.getSettingsPage))
+	r.Post("/settings", s.page(s.postSettings))
+	r.Post("/settings/models", s.page(s.postModels))
 	r.Post("/language", s.page(s.postLanguage))
 	r.Get("/import", s.page(s.getImportPage))
 	r.Post("/import", s.page(s.postImportPage))
@@ -65,29 +69,31 @@ func (s *server) note(w http.ResponseWriter, r *http.Request, p *chat.Problem) e
 
 // frame is what all pages have around them, except the list at the side.
 func (s *server) frame(r *http.Request) views.Frame {
-	chosen := ""
-	if c, err := r.Cookie(languageCookie); err == nil {
-		chosen = c.Value
+	chosen := s.chosen(r)
+	if c, err := r.Cookie(languageCookie); err == nil && chosen.Language == "" {
+		chosen.Language = c.Value
 	}
 	path := "/"
 	if r.Method == http.MethodGet || strings.HasPrefix(r.URL.Path, "/c/") {
 		path = r.URL.Path
 	}
 	return views.Frame{
-		Locale:     views.ChooseLocale(chosen, s.Language, r.Header.Get("Accept-Language")),
+		Locale:     views.ChooseLocale(chosen.Language, s.Language, r.Header.Get("Accept-Language")),
 		Assets:     views.Assets{Style: static.URL("app.css"), Script: static.URL("chat.js"), Icon: static.URL("icon.svg")},
 		Account:    strconv.FormatInt(s.user(r), 10),
 		ServerTime: time.Now().UnixMilli(),
 		Path:       path,
+		Theme:      chosen.Theme,
+		SendKey:    chosen.SendKey,
 	}
 }
 
 // freshChat is a page for a conversation of which nothing is accepted yet.
 func (s *server) freshChat(r *http.Request, session string) (views.ChatPage, error) {
 	p := views.ChatPage{Frame: s.frame(r), SessionID: session, Fresh: true, RequestID: chat.NewID(), Currency: s.Currency, MessageBytes: s.MessageBytes}
-	for _, m := range s.Engine.Models() {
-		p.Models = append(p.Models, m.Name)
-	}
+	v := s.chosen(r)
+	p.Setup = s.setup(v, v.Model, v.SystemPrompt, v.Params)
+	p.Models = p.Setup.Models
 	var err error
 	p.Side, err = s.side(r)
 	return p, err
@@ -183,9 +189,9 @@ func (s *server) postLanguage(w http.ResponseWriter, r *http.Request) error {
 	if l == nil {
 		return badRequest(fmt.Sprintf("There is no language %q here.", form.Get("lang")))
 	}
-	http.SetCookie(w, &http.Cookie{
-		Name: languageCookie, Value: l.Tag, Path: "/", MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteLaxMode,
-	})
+	if _, err := s.choose(w, r, db.SettingsPatch{Language: &l.Tag}); err != nil {
+		return err
+	}
 	http.Redirect(w, r, localPath(form.Get("to")), http.StatusSeeOther)
 	return nil
 }

@@ -260,14 +260,14 @@ func TestAPageThatWaitsReloadsItself(t *testing.T) {
 
 func TestLanguage(t *testing.T) {
 	r := openRoom(t)
-	if s := r.do("GET", "/", "", "", "Accept-Language", "zh-CN"); !strings.Contains(s.body, `<html lang="zh-CN">`) {
+	if s := r.do("GET", "/", "", "", "Accept-Language", "zh-CN"); !strings.Contains(s.body, `<html lang="zh-CN"`) {
 		t.Error("Accept-Language is not heard")
 	}
 	s := r.post("/language", "lang", "zh-CN", "to", "/c/S1234567")
 	if s.status != http.StatusSeeOther || s.header.Get("Location") != "/c/S1234567" {
 		t.Fatalf("got %d to %q", s.status, s.header.Get("Location"))
 	}
-	if s := r.do("GET", "/", "", "", "Accept-Language", "en"); !strings.Contains(s.body, `<html lang="zh-CN">`) {
+	if s := r.do("GET", "/", "", "", "Accept-Language", "en"); !strings.Contains(s.body, `<html lang="zh-CN"`) {
 		t.Error("the choice is not kept")
 	}
 	if s := r.post("/language", "lang", "tlh", "to", "/"); s.status != http.StatusBadRequest {

@@ -35,6 +35,8 @@ func (s *server) routes() http.Handler {
 		r.Get("/conversations/{sessionID}/export", s.handle(s.exportConversation))
 
 		r.Get("/models", s.handle(s.listModels))
+		r.Get("/settings", s.handle(s.getSettings))
+		r.Patch("/settings", s.handle(s.patchSettings))
 		r.Get("/events", s.handle(s.getEvents))
 	})
 

@@ -10,14 +10,16 @@ import (
 	"net/http"
 	"sync"
 
+	"semel/catalog"
 	"semel/db"
 	"semel/engine"
 )
 
-// Options say what a server serves. Engine and DB are needed.
+// Options say what a server serves. Engine, DB and Catalog are needed.
 type Options struct {
 	Engine       *engine.Engine
 	DB           *db.DB
+	Catalog      *catalog.Catalog // of the engine's models
 	Log          *slog.Logger
 	Language     string // "auto", "en" or "zh-CN"; "" is auto
 	MessageBytes int    // the longest question; 0 is 262144

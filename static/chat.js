@@ -17,6 +17,8 @@ import { page } from './html.js';
 import { Log, all } from './log.js';
 import { Outbox, attemptOf, judge } from './outbox.js';
 import { Queue } from './queue.js';
+import { Panel } from './panel.js';
+import { adopt } from './prefs.js';
 import { Sidebar } from './sidebar.js';
 import { Stream } from './stream.js';
 import { countWords, explain, t } from './strings.js';
@@ -76,6 +78,7 @@ class Chat {
       announce: (text) => this.#announce(text),
     });
     this.sidebar = new Sidebar({ fetch: call, chat: this.#forTheList() });
+    new Panel({ element: $('#panel'), fetch: call, session: () => (this.fresh ? '' : this.session), say: (text) => this.sidebar.toast.show(text) });
     const query = new URLSearchParams(location.search);
     this.#at = Number(query.get('at')) || 0;
     const edit = query.get('edit');
@@ -654,6 +657,7 @@ function storageWorks() {
 // it, so the plain form stays as it is: its id was minted by the server.
 if (storageWorks()) {
   document.documentElement.classList.add('js');
+  adopt();
   const none = { session: () => '', busy: () => false, standing: () => {}, leaving: () => {}, deleted: () => {} };
   if ($('#composer')) new Chat();
   else new Sidebar({ fetch: call, chat: none }).start();

@@ -4,6 +4,7 @@
 
 import { isAbout, tidy } from './drafts.js';
 import { Composition, chooseEnter, enterBreaks, isTouch, onEnterChosen, sendingKey } from './keys.js';
+import { remember } from './prefs.js';
 import { t } from './strings.js';
 
 // After a send, Stop takes the place of Send under the very pointer that may be
@@ -247,6 +248,7 @@ class Limit {
   }
 
   /** @param {string} text @returns {number} bytes as the server counts them */
+      remember({ sendKey: enterBreaks() ? 'mod_enter' : 'enter' }).catch(() => {}); // this browser knows it
   #bytes(text) {
     // No character of a string has more than three bytes: most texts need no counting.
     return text.length * 3 < this.#most * 0.9 ? 0 : this.#encoder.encode(text).length;

@@ -24,6 +24,8 @@ type Frame struct {
 	Account    string // whose page it is; the browser sends what it kept only under the same
 	ServerTime int64  // milliseconds, for the clock of the page's scripts
 	Path       string // where a change of language leads back to
+	Theme      string // "system", "light" or "dark"
+	SendKey    string // "enter" or "mod_enter"
 	Side       Side
 }
 
@@ -40,6 +42,8 @@ type ChatPage struct {
 	Currency     string
 	MessageBytes int      // the longest question
 	Models       []string // that a failed request may be asked again with
+
+	Setup Setup
 
 	// What the composer sends: an ordinary message, or one that hangs under ParentID
 	// instead of the head.
