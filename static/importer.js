@@ -32,18 +32,15 @@ form.addEventListener('submit', async (event) => {
   }
   button.disabled = true;
   report(line(form.dataset.busy ?? '', 'busy'));
-  let answer, list;
+  let answer;
   try {
     const response = await fetch(form.action, { method: 'POST', body: new FormData(form), headers: { Accept: 'text/html' }, redirect: 'error' });
-    const next = page(await response.text());
-    answer = next.querySelector('#report');
-    list = next.querySelector('#conversations');
+    answer = page(await response.text()).querySelector('#report');
   } catch {
     // the line is lost: the browser says so when the form is sent by itself, and to send it twice is safe
   }
   button.disabled = false;
   if (!answer) return form.submit();
-  if (list) document.querySelector('#conversations')?.replaceWith(document.adoptNode(list));
   report(...document.adoptNode(answer).childNodes).focus();
   form.reset();
 });
