@@ -16,11 +16,16 @@ const doubleClick = 800;
 const long = 20_000;
 const moment = 300;
 
+// A text of this length is not shown when it comes whole: no browser lays a megabyte
+// out in less than a second.
+const folds = 200_000;
+
 const alive = 60_000; // how often a new conversation says that it is open
 
 export class Composer {
   #running = false;
   #settling = false;
+  #folded = false;
   #stored = ''; // what the storage holds of this field, as far as this tab knows
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #later;
 
@@ -45,6 +50,7 @@ export class Composer {
     this.sendButton = /** @type {HTMLButtonElement} */ (form.querySelector('#send'));
     this.stopButton = /** @type {HTMLButtonElement} */ (form.querySelector('#stop'));
     this.limit = new Limit(this.text, /** @type {HTMLElement} */ (document.getElementById('limit')));
+    this.folded = /** @type {HTMLElement} */ (form.querySelector('#folded'));
 
     const composition = new Composition(this.text);
     this.text.addEventListener('keydown', (event) => {
@@ -64,6 +70,11 @@ export class Composer {
       this.#shape();
     });
     this.text.addEventListener('paste', (event) => this.#paste(event));
+    this.folded.addEventListener('click', (event) => {
+      const what = /** @type {HTMLElement} */ (event.target).dataset.do;
+      if (what === 'open') this.#unfold();
+      if (what === 'remove') this.suggest('');
+    });
     form.addEventListener('submit', (event) => {
       event.preventDefault();
       this.submit();
@@ -83,30 +94,55 @@ export class Composer {
   /** Sends what is typed, if anything is. */
   submit() {
     const text = tidy(this.text.value);
-    if (text === '' || this.limit.refuses(text) || !this.send(text)) return;
-    this.text.value = '';
+    if (text === '') return;
+    if (this.limit.refuses(text)) return this.#focus();
+    if (!this.send(text)) return;
+    this.#put('');
     this.#write();
+    if (this.stopButton.hidden) this.#settle();
+    this.#shape();
+    if (!isTouch()) this.#focus();
+  }
+
+  #settle() {
     this.#settling = true;
     setTimeout(() => {
       this.#settling = false;
       this.#shape();
     }, doubleClick);
-    this.#shape();
-    if (!isTouch()) this.text.focus();
   }
 
   /** Shows the draft as it is stored. */
   show() {
-    this.text.value = this.#stored = this.drafts.get(this.sessionId);
+    this.#stored = this.drafts.get(this.sessionId);
+    this.#put(this.#stored);
     this.#shape();
+  }
+
+  /** @param {string} text the whole of what the field is to hold */
+  #put(text) {
+    this.#folded = text.length > folds;
+    this.text.hidden = this.#folded; // before it would be laid out
+    this.text.value = text;
+  }
+
+  #unfold() {
+    this.#folded = false;
+    this.#shape();
+    this.#focus();
+  }
+
+  #focus() {
+    if (this.#folded) /** @type {HTMLElement} */ (this.folded.querySelector('button')).focus();
+    else this.text.focus();
   }
 
   /** Puts a text into the field, for a person to send. @param {string} text */
   suggest(text) {
-    this.text.value = text;
+    this.#put(text);
     this.#write();
     this.#shape();
-    this.text.focus();
+    this.#focus();
   }
 
   /**
@@ -117,10 +153,10 @@ export class Composer {
    */
   giveBack(text, focus) {
     const typed = this.text.value;
-    if (text && tidy(typed) !== tidy(text)) this.text.value = typed.trim() ? `${text}\n\n${typed}` : text;
+    if (text && tidy(typed) !== tidy(text)) this.#put(typed.trim() ? `${text}\n\n${typed}` : text);
     this.#write();
     this.#shape();
-    if (focus) this.text.focus();
+    if (focus) this.#focus();
   }
 
   /** @param {boolean} running whether there is something to stop */
@@ -130,17 +166,21 @@ export class Composer {
     this.#shape();
   }
 
-  // Browsers take seconds to paste thousands of lines as if they were typed; put into
-  // the field at once they take none. The price is that it cannot be undone by a key.
+  // Browsers take seconds to paste thousands of lines as if they were typed, and again
+  // to show them. So they are put into the field at once, and folded when they are
+  // very many. The price is that no key undoes it.
   /** @param {ClipboardEvent} event */
   #paste(event) {
     const text = event.clipboardData?.getData('text/plain') ?? '';
     if (text.length < long) return;
     event.preventDefault();
-    const { selectionStart, selectionEnd } = this.text;
-    this.text.classList.add('tall'); // before it is measured
-    this.text.setRangeText(text.replace(/\r\n?/g, '\n'), selectionStart, selectionEnd, 'end');
-    this.text.dispatchEvent(new InputEvent('input', { inputType: 'insertFromPaste', bubbles: true }));
+    const { selectionStart, selectionEnd, value } = this.text;
+    const pasted = text.replace(/\r\n?/g, '\n');
+    this.#put(value.slice(0, selectionStart) + pasted + value.slice(selectionEnd));
+    this.#keep();
+    this.#shape();
+    if (this.#folded) this.sendButton.focus();
+    else this.text.setSelectionRange(selectionStart + pasted.length, selectionStart + pasted.length);
   }
 
   #keep() {
@@ -208,6 +248,7 @@ export class Composer {
       } catch {
         return; // no room to remember it: the old rule holds, and the hint says so
       }
+      remember({ sendKey: enterBreaks() ? 'mod_enter' : 'enter' }).catch(() => {}); // this browser knows it
       show();
       this.announce(rule.textContent ?? '');
     });
@@ -222,6 +263,12 @@ export class Composer {
     this.sendButton.hidden = stop && !/\S/.test(this.text.value);
     this.limit.show();
     const { style, value } = this.text;
+    this.text.hidden = this.#folded;
+    this.folded.hidden = !this.#folded;
+    if (this.#folded) {
+      /** @type {HTMLElement} */ (this.folded.querySelector('.said')).textContent = value.trimStart().slice(0, 200);
+      /** @type {HTMLElement} */ (this.folded.querySelector('.size')).textContent = t('js.folded', { n: value.length });
+    }
     const tall = value.length > long;
     this.text.classList.toggle('tall', tall);
     if (tall || CSS.supports('field-sizing', 'content')) {
@@ -248,7 +295,6 @@ class Limit {
   }
 
   /** @param {string} text @returns {number} bytes as the server counts them */
-      remember({ sendKey: enterBreaks() ? 'mod_enter' : 'enter' }).catch(() => {}); // this browser knows it
   #bytes(text) {
     // No character of a string has more than three bytes: most texts need no counting.
     return text.length * 3 < this.#most * 0.9 ? 0 : this.#encoder.encode(text).length;
@@ -258,7 +304,6 @@ class Limit {
   refuses(text) {
     if (this.#bytes(text) <= this.#most) return false;
     this.show();
-    this.field.focus();
     return true;
   }
 
