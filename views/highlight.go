@@ -53,6 +53,10 @@ var lexers = sync.OnceValue(func() map[string]chroma.Lexer {
 	return names
 })
 
+// coloured remembers what came of code, also that it took too long: all who see it
+// soon see the same, and what is slow is slow once.
+var coloured keep
+
 // highlight returns code as HTML in which words have the colours of their kind,
 // and false where it stays as it is.
 func highlight(language, code string) (string, bool) {
@@ -63,7 +67,13 @@ func highlight(language, code string) (string, bool) {
 	if lexer == nil {
 		return "", false
 	}
-	return colour(lexer, code)
+	key := language + "\n" + code
+	out, known := coloured.get(key)
+	if !known {
+		out, _ = colour(lexer, code)
+		coloured.put(key, out)
+	}
+	return out, out != ""
 }
 
 func colour(lexer chroma.Lexer, code string) (out string, ok bool) {

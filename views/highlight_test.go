@@ -70,6 +70,16 @@ func TestHighlightingHasAnEnd(t *testing.T) {
 	}
 }
 
+// What took too long once is plain for whoever sees it next: a stream and the page
+// after it must not differ.
+func TestColoursAreTheSameForAll(t *testing.T) {
+	const code = "func same() {}\n"
+	coloured.put("go\n"+code, "")
+	if out, ok := highlight("go", code); ok {
+		t.Errorf("it is %q now", out)
+	}
+}
+
 // A browser lays out a box as a whole: long code is many of them.
 func TestLongCodeStandsInBoxes(t *testing.T) {
 	text := strings.Repeat("a < b\n", 2*codeLines+1)
@@ -111,7 +121,7 @@ func stripOpen(s string) string {
 func BenchmarkHighlight(b *testing.B) {
 	code := strings.Repeat("func f(a int) string { return \"text\" } // a note\n", 300)
 	for b.Loop() {
-		if _, ok := highlight("go", code); !ok {
+		if _, ok := colour(lexers()["go"], code); !ok {
 			b.Fatal("it gave up")
 		}
 	}
