@@ -267,7 +267,7 @@ func newRig(t *testing.T, change ...func(*engine.Options, *handlers.Options)) *r
 	if err := e.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ho.Engine = e
+	ho.Engine, ho.Catalog = e, openCatalog(t, d, e)
 	h := handlers.New(ho)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
