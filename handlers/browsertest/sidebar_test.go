@@ -149,7 +149,7 @@ func TestConversationsStandUnderTheDaysOfTheReader(t *testing.T) {
 	shown("as the page came", want)
 	// The same after the list was fetched anew.
 	r.titled("newest", "[[echo x]]")
-	tb.wait(`document.querySelectorAll('#conversations li').length === %d`, len(want)+1)
+	tb.wait(`document.querySelectorAll('#conversations li').length === %d && [...document.querySelectorAll('.name')].some((e) => e.textContent.trim() === 'newest')`, len(want)+1)
 	shown("live", slices.Insert(slices.Clone(want), 1, "Today: newest"))
 	if heads := js[int](tb, `document.querySelectorAll('#conversations section').length`); heads != 6 {
 		t.Errorf("%d headings", heads)
@@ -472,6 +472,7 @@ func TestAHiddenTabSaysWhenTheAnswerIsThere(t *testing.T) {
 	tb.before(`{ const set = setTimeout; window.setTimeout = (f, ms, ...a) => set(f, ms >= 15000 && ms < 16000 ? 200 : ms, ...a);
 		let hidden = false; Object.defineProperty(document, 'hidden', { get: () => hidden });
 		Object.defineProperty(document, 'visibilityState', { get: () => hidden ? 'hidden' : 'visible' });
+		const get = fetch; window.looks = 0; window.fetch = (url, ...a) => { if (hidden && String(url).startsWith('/api/conversations?')) window.looks++; return get(url, ...a); };
 		window.hide = (yes) => { hidden = yes; document.dispatchEvent(new Event('visibilitychange')); }; }`)
 	tb.visit(r.url + "/")
 	tb.ready()
@@ -480,6 +481,7 @@ func TestAHiddenTabSaysWhenTheAnswerIsThere(t *testing.T) {
 	tb.grown(id, 3)
 	js[any](tb, `hide(true)`)
 	until(t, "no stream is open", func() bool { return r.proxy.streams() == 0 })
+	tb.wait(`looks > 3`) // more than were under way when it was hidden
 	r.model.upTo(whole)
 	tb.wait(`document.title.startsWith('(1) ')`)
 	if n := r.proxy.streams(); n != 0 {
