@@ -83,6 +83,11 @@ const recorded = [
     echoes: [153],
   },
   {
+    name: 'Linux, an input method that keeps the key code: only isComposing tells',
+    events: [[0, 'compositionstart'], [300, 'keydown', 'Enter', 13, true], [301, 'compositionend'], [800, 'keydown', 'Enter', 13, false]],
+    sends: [800],
+  },
+  {
     name: 'two compositions, one after the other',
     events: [
       [0, 'compositionstart'], [100, 'compositionend'], [400, 'compositionstart'], [450, 'keydown', 'Enter', 229, true], [451, 'compositionend'],

@@ -32,6 +32,11 @@ func TestComposerFitsEveryScreen(t *testing.T) {
 		{"typed", "/c/" + session, fill("Half a thought\\nin two lines"), `!document.querySelector('#send').hidden`},
 		{"near", "/", fill(strings.Repeat("中文 and more ", 128)), `!document.querySelector('#limit').hidden`},
 		{"over", "/", fill(strings.Repeat("中文 and more ", 180)), `document.querySelector('#limit.over')`},
+		{"folded", "/", fill("") + `; (() => {
+			const data = new DataTransfer();
+			data.setData('text/plain', 'a line of very many, 一行又一行\n'.repeat(20_000));
+			document.querySelector('#text').dispatchEvent(new ClipboardEvent('paste', {clipboardData: data, bubbles: true, cancelable: true}));
+		})()`, `!document.querySelector('#folded').hidden && document.querySelector('#text').hidden`},
 		{"keys", "/", fill("") + `; document.querySelector('#keys button').click()`, `true`},
 	}
 	for _, lang := range []string{"en", "zh-CN"} {
