@@ -30,7 +30,7 @@ func TestComposerFitsEveryScreen(t *testing.T) {
 	states := []struct{ name, path, open, ready string }{
 		{"queue", "/c/" + session, fill(""), `document.querySelectorAll('#queue li').length === 6`},
 		{"typed", "/c/" + session, fill("Half a thought\\nin two lines"), `!document.querySelector('#send').hidden`},
-		{"near", "/", fill(strings.Repeat("中文 and more ", 128)), `!document.querySelector('#limit').hidden`},
+		{"near", "/", fill(strings.Repeat("中文 and more ", 120)), `!document.querySelector('#limit').hidden`},
 		{"over", "/", fill(strings.Repeat("中文 and more ", 180)), `document.querySelector('#limit.over')`},
 		{"folded", "/", fill("") + `; (() => {
 			const data = new DataTransfer();
