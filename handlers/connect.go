@@ -95,6 +95,9 @@ func (s *server) openForm(p *views.SettingsPage, editing string) error {
 		}
 		if e.Priced != nil {
 			given["price.input"], given["price.output"], given["price.cached"] = views.PlainPrice(e.Priced.Input), views.PlainPrice(e.Priced.Output), views.PlainPrice(e.Priced.Cached)
+			if e.Priced.Cached == e.Priced.Input { // which is what it is when nothing is said
+				given["price.cached"] = ""
+			}
 		}
 		p.Connect.Editing, p.Connect.HasKey, p.Connect.Tail, p.Connect.Given = e.Name, e.HasKey, e.Tail, given
 		return nil

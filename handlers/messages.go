@@ -44,7 +44,7 @@ func (s *server) branch(r *http.Request, p *views.ChatPage, session string) erro
 		return err
 	}
 	p.Fresh, p.Title, p.End, p.Aside = false, t.Conversation.Title, chat.MessageID(session, t.End), t.Aside
-	p.Setup = s.setup(s.chosen(r), t.Conversation.Model, t.Conversation.SystemPrompt, t.Conversation.Params)
+	p.Setup = s.setup(s.defaultModel(s.chosen(r)), t.Conversation.Model, t.Conversation.SystemPrompt, t.Conversation.Params)
 	turns := views.Turns(views.Branch{Messages: t.Messages, Unanswered: t.Requests, Coming: t.Coming, Beside: t.Beside})
 	if p.Aside && edit == 0 {
 		p.Kind, p.ParentID = chat.KindEdit, p.End

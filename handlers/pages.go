@@ -91,8 +91,7 @@ func (s *server) frame(r *http.Request) views.Frame {
 // freshChat is a page for a conversation of which nothing is accepted yet.
 func (s *server) freshChat(r *http.Request, session string) (views.ChatPage, error) {
 	p := views.ChatPage{Frame: s.frame(r), SessionID: session, Fresh: true, RequestID: chat.NewID(), Currency: s.Currency, MessageBytes: s.MessageBytes}
-	v := s.chosen(r)
-	p.Setup = s.setup(v, v.Model, v.SystemPrompt, v.Params)
+	p.Setup = s.setupOf(s.chosen(r))
 	p.Models = p.Setup.Models
 	var err error
 	p.Side, err = s.side(r)

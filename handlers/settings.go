@@ -156,9 +156,15 @@ func (s *server) modelNames() (names []string) {
 	return names
 }
 
-// setup is a model, a system prompt and parameters as a form shows them.
-func (s *server) setup(v db.Settings, model, systemPrompt, params string) views.Setup {
-	out := views.Setup{Models: s.modelNames(), Default: s.defaultModel(v), Model: model, SystemPrompt: systemPrompt}
+// setupOf is how new conversations begin, as a form shows it.
+func (s *server) setupOf(v db.Settings) views.Setup {
+	return s.setup(s.Engine.Models()[0].Name, v.Model, v.SystemPrompt, v.Params)
+}
+
+// setup is a model, a system prompt and parameters as a form shows them; first is the
+// model of who chooses none.
+func (s *server) setup(first, model, systemPrompt, params string) views.Setup {
+	out := views.Setup{Models: s.modelNames(), Default: first, Model: model, SystemPrompt: systemPrompt}
 	var p llm.Params
 	if json.Unmarshal([]byte(params), &p) != nil {
 		return out // not ours; what is saved replaces it
@@ -177,7 +183,7 @@ func (s *server) settingsPage(r *http.Request) (views.SettingsPage, error) {
 	v := s.chosen(r)
 	p := views.SettingsPage{
 		Frame: s.frame(r), Script: static.URL("settings.js"), RequestID: chat.NewID(), Currency: s.Currency, Done: r.URL.Query().Get("done"),
-		Language: v.Language, Setup: s.setup(v, v.Model, v.SystemPrompt, v.Params), KeyFile: s.Catalog.KeyFile(),
+		Language: v.Language, Setup: s.setupOf(v), KeyFile: s.Catalog.KeyFile(),
 	}
 	s.listCards(&p, s.defaultModel(v))
 	var err error
