@@ -123,11 +123,11 @@ func (p *plain) accept(s Submission) (chat.Request, error) {
 	r := chat.Request{Key: s.Key, Kind: s.Kind, Fingerprint: s.Fingerprint, State: chat.StatePending, Steps: 1, Model: s.Default}
 	r.Price, _ = s.Price(r.Model)
 	err := p.inTx(func(tx, now int64) error {
-		var deleted bool
+		var deleted, archived bool
 		var next int64
 		var model, params string
 		err := p.stmt(sqlAdvanceConversation).QueryRow(2, now, s.Key.SessionID, s.Key.UserID).
-			Scan(&r.ConversationID, &next, &deleted, &model, &params, &r.SystemPrompt)
+			Scan(&r.ConversationID, &next, &deleted, &archived, &model, &params, &r.SystemPrompt)
 		digests := [][]byte{tombstone(s.Key)}
 		if err == sql.ErrNoRows {
 			digests = append(digests, tombstone(chat.Key{UserID: s.Key.UserID, SessionID: s.Key.SessionID}))

@@ -63,15 +63,20 @@ func (tx *Tx) accept(s Submission) (chat.Request, error) {
 		reserved = 2 // the question and its answer, so that order by number is question, answer, question, answer
 	}
 	var next int64
-	var deleted bool
+	var deleted, archived bool
 	var convModel, convParams string
 	found, err := tx.change1(sqlAdvanceConversation, []any{reserved, tx.now, s.Key.SessionID, s.Key.UserID},
-		&r.ConversationID, &next, &deleted, &convModel, &convParams, &r.SystemPrompt)
+		&r.ConversationID, &next, &deleted, &archived, &convModel, &convParams, &r.SystemPrompt)
 	if err != nil {
 		return r, fmt.Errorf("advance conversation: %w", err)
 	}
 	if deleted {
 		return r, ErrGone
+	}
+	if archived { // who asks in it wants it back; apart, because it moves two more indexes
+		if _, err := tx.exec(sqlUnarchive, r.ConversationID); err != nil {
+			return r, fmt.Errorf("unarchive conversation: %w", err)
+		}
 	}
 	if gone, err := tx.tombstoned(s.Key, !found); err != nil || gone {
 		return r, orGone(err)
@@ -382,6 +387,8 @@ const (
 	sqlInsertConversation = `INSERT INTO conversations (session_id, user_id, title, system_prompt, params, next_seq, created_at, updated_at)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
 
+	sqlUnarchive = `UPDATE conversations SET archived_at = NULL WHERE id = ?`
+
 	sqlInsertRequest = `INSERT INTO requests (request_id, conversation_id, user_id, kind, seq, fingerprint, state,
 		model, params, system_prompt, price_input, price_cached, price_output, parent_seq, accepted_tx, created_at, updated_at)
 		VALUES (?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
@@ -390,8 +397,8 @@ const (
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
 
 	// What fails after it undoes it.
-	sqlAdvanceConversation = `UPDATE conversations SET next_seq = next_seq + ?, updated_at = ?, archived_at = NULL WHERE session_id = ? AND user_id = ?
-		RETURNING id, next_seq, deleted_at IS NOT NULL, model, params, system_prompt`
+	sqlAdvanceConversation = `UPDATE conversations SET next_seq = next_seq + ?, updated_at = ? WHERE session_id = ? AND user_id = ?
+		RETURNING id, next_seq, deleted_at IS NOT NULL, archived_at IS NOT NULL, model, params, system_prompt`
 
 	sqlInsertFirstTransition = `INSERT INTO transitions (request_id, n, from_state, to_state, attempt, actor, reason, at, tx)
 		VALUES (?, 1, 'new', 'pending', 0, ?, 'accepted', ?, ?)`
