@@ -10,8 +10,8 @@ import (
 // write.
 
 // busyRest is how many times as long as a slice the index rests while others write:
-// it then has a twentieth of the writer.
-const busyRest = 20
+// it then has a fiftieth of the writer.
+const busyRest = 50
 
 // wantIndex says that there is a message or a title for the index.
 func (e *Engine) wantIndex() {
