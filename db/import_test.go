@@ -30,7 +30,7 @@ func archiveOfAll() db.Archive {
 			{RequestID: id("104"), Kind: chat.KindContinue, Seq: 6, ParentSeq: 5, Model: "demo", Content: "o", Finish: chat.FinishStop, AnsweredAt: someTime},
 			{RequestID: id("105"), Kind: chat.KindRegenerate, Seq: 7, ParentSeq: 4, Model: "gone", Failure: chat.Failure{Code: "model_gone", Outcome: chat.OutcomeNone, Retry: chat.RetryExplicit}},
 			{RequestID: id("106"), Kind: chat.KindMessage, Seq: 8, ParentSeq: 6, Model: "demo", Question: "lost?", AskedAt: someTime, Content: "half", Reasoning: "so",
-				Failure: chat.Failure{Code: "line_lost", Outcome: chat.OutcomeUnknown, Retry: chat.RetryExplicit, Detail: "far"}},
+				Failure: chat.Failure{Code: "line_lost", Outcome: chat.OutcomeUnknown, Retry: chat.RetryAuto, Detail: "far"}},
 			{RequestID: id("107"), Kind: chat.KindMessage, Seq: 10, ParentSeq: 8, Model: "demo", Question: "on?", AskedAt: someTime, Content: "on", Finish: chat.FinishStop, AnsweredAt: someTime},
 			{RequestID: id("108"), Kind: chat.KindMessage, Seq: 12, ParentSeq: 11, Model: "demo", Question: "never mind", AskedAt: someTime,
 				Failure: chat.Failure{Code: "stopped", Outcome: chat.OutcomeNone, Retry: chat.RetryExplicit}},
@@ -196,10 +196,21 @@ func TestATakenIdIsReplacedByOneThatTheNextImportFinds(t *testing.T) {
 		t.Errorf("%+v, want %s", again, first.SessionID)
 	}
 	// Another conversation under the same id has another place.
-	b := archiveOfAll()
-	b.Turns[0].Question = "uno?"
-	if other := importIt(t, d, b); !other.New || other.SessionID == first.SessionID {
-		t.Errorf("%+v", other)
+	seen := map[string]bool{first.SessionID: true}
+	for what, change := range map[string]func(t *db.ArchivedTurn){
+		"question":  func(t *db.ArchivedTurn) { t.Question = "uno?" },
+		"answer":    func(t *db.ArchivedTurn) { t.Content = "two!" },
+		"reasoning": func(t *db.ArchivedTurn) { t.Reasoning = "ha" },
+		"request":   func(t *db.ArchivedTurn) { t.RequestID = "another-one" },
+	} {
+		b := archiveOfAll()
+		b.Conversation.SessionID = first.SessionID
+		change(&b.Turns[0])
+		if other := importIt(t, d, b); !other.New || seen[other.SessionID] {
+			t.Errorf("another %s: %+v", what, other)
+		} else {
+			seen[other.SessionID] = true
+		}
 	}
 }
 

@@ -105,8 +105,8 @@ func TestAConversationSurvivesExportAndImportByteForByte(t *testing.T) {
 	}
 	var doc struct {
 		Messages []struct {
-			ID, Role, Kind, Content, Reasoning, Finish string
-			Error                                      *struct{ Code, Outcome string }
+			ID, ParentID, Role, Kind, Content, Reasoning, Finish string
+			Error                                                *struct{ Code, Outcome string }
 		}
 	}
 	if err := json.Unmarshal(file, &doc); err != nil {
@@ -125,6 +125,10 @@ func TestAConversationSurvivesExportAndImportByteForByte(t *testing.T) {
 		"user message:stop!", "assistant stopped:part", "user message:running?", told[12], "user message:waiting?", "assistant : (interrupted unknown)"}
 	if !strings.HasSuffix(told[12], "(interrupted unknown)") || !reflect.DeepEqual(told, want) {
 		t.Errorf("%q, want\n%q", told, want)
+	}
+	// What waits follows what runs, as it will.
+	if got := doc.Messages[13].ParentID; got != session+".12" {
+		t.Errorf("the waiting question hangs under %q", got)
 	}
 	// No model was called there, and nothing is billed.
 	if n := to.tap.asked(); n != 0 {
@@ -265,6 +269,9 @@ func TestAConversationThatIsNotWhatItShouldBeIsRefusedWithAReason(t *testing.T) 
 		"an unknown parent":             {[]any{2, "parentId", "nonsense"}, "no earlier message"},
 		"an answer elsewhere":           {[]any{3, "parentId", "session-good.1"}, "After a question stands its answer"},
 		"an answer of another request":  {[]any{1, "requestId", "request-9"}, "After a question stands its answer"},
+		"under what was not answered":   {[]any{1, "finish", nil, 1, "createdAt", nil, 1, "error", doc{"code": "x", "outcome": "none"}}, "an answer that was not given"},
+		"pinned in the archive":         {[]any{"conversation", "pinned", true, "conversation", "archived", true}, "is not pinned"},
+		"a NUL in the title":            {[]any{"conversation", "title", "a\x00b"}, "NUL"},
 		"a role nobody has":             {[]any{0, "role", "system"}, "role is user or assistant"},
 		"a kind nobody has":             {[]any{0, "kind", "title"}, "kind of a question is message or edit"},
 		"an answer with a kind":         {[]any{1, "kind", "regenerate"}, "After a question stands its answer"},
@@ -358,12 +365,16 @@ func TestAnImportHasLimitsThatItNames(t *testing.T) {
 	}
 	count := 0
 	each := func(b []byte) error { count++; return nil }
-	for _, size := range []int{handlers.ImportConversationBytes, handlers.ImportConversationBytes + 1<<20} {
+	for _, size := range []int{handlers.ImportConversationBytes, 2 * handlers.ImportConversationBytes} {
 		count = 0
 		big := `{"format":"semel.conversations","version":1,"conversations":[1,"` + strings.Repeat("x", size) + `",2]}`
-		err := handlers.ReadConversations(strings.NewReader(big), each)
+		file := strings.NewReader(big)
+		err := handlers.ReadConversations(file, each)
 		if p := problemIn(err); p == nil || p.Status != 413 || !strings.Contains(p.Detail, "33554432") || count != 1 {
 			t.Errorf("%d bytes: %v after %d", size, err, count)
+		}
+		if read := len(big) - file.Len(); read > handlers.ImportConversationBytes+1<<10 {
+			t.Errorf("%d bytes were read", read)
 		}
 	}
 	d := openDoor(t)
