@@ -600,6 +600,31 @@ func TestStopIsSendAgainWhenTheAnswerEndedUnseen(t *testing.T) {
 	r.check(1, tb)
 }
 
+// A8: the answer begins between the two clicks of a double click. The second must not
+// find Stop in the place of Send.
+func TestSecondClickOnSendDoesNotStop(t *testing.T) {
+	r := newRig(t)
+	tb := newProfile(t).open("")
+	tb.before(`{ const set = setTimeout; window.setTimeout = (f, ms, ...a) => ms === 800 ? (window.settle = f, 0) : set(f, ms, ...a); }`)
+	tb.visit(r.url + "/")
+	r.model.upTo(40)
+	tb.typeText("[[tokens 60]] [[rate 200]]")
+	tb.click("#send", 1)
+	tb.wait(`document.querySelector('#log .mark[data-mark=answering]')`)
+	if !js[bool](tb, `document.querySelector('#stop').hidden`) {
+		t.Error("Stop took the place of Send within a double click")
+	}
+	tb.click("#send", 1)
+	js[any](tb, `settle()`)
+	tb.wait(`!document.querySelector('#stop').hidden`)
+	r.model.upTo(whole)
+	tb.wait(`document.querySelector('#log .mark[data-mark=answered]')`)
+	r.check(1, tb)
+	if n := js[int](tb, `document.querySelectorAll('[data-partial]').length`); n != 0 {
+		t.Error("the second click stopped the answer")
+	}
+}
+
 // C8: Stop does not move while the text grows, nor when something is typed or waits.
 func TestStopStaysWhereItIs(t *testing.T) {
 	r := newRig(t)
