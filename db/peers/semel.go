@@ -53,17 +53,17 @@ func (s semelStore) claim(ctx context.Context, q question) (func(context.Context
 	}, nil
 }
 
-// replay does what the engine and the handler do for a duplicate: Find, the
+// replay does what the engine and the handler do for a duplicate: LookUp, the
 // compare of the fingerprint, and the record that is shown.
 func (s semelStore) replay(ctx context.Context, k chat.Key, fp chat.Fingerprint) (string, error) {
-	r, err := s.d.Find(ctx, k)
+	r, err := s.d.LookUp(ctx, k)
 	if errors.Is(err, db.ErrNotFound) || (err == nil && !(r.State.Answered() && fp.Equal(r.Fingerprint))) {
 		return "", errNoAnswer
 	}
 	if err != nil {
 		return "", err
 	}
-	rec, err := s.d.Record(ctx, k)
+	rec, err := s.d.RecordOf(ctx, r.ID)
 	return rec.Content, err
 }
 
