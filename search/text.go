@@ -57,7 +57,7 @@ func fold(text string) []char {
 		}
 		if at < end {
 			// What follows may combine with the last character before it.
-			at, end = end-1, end-1
+			at = end - 1
 			chars = chars[:len(chars)-1]
 		}
 		end = at + max(1, norm.NFKC.NextBoundaryInString(text[at:], true))
