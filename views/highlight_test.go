@@ -63,7 +63,7 @@ func TestHighlightingHasAnEnd(t *testing.T) {
 		for _, name := range []string{"go", "bash", "javascript", "python", "rust", "html", "sql"} {
 			started := time.Now()
 			colour(lexers()[name], code)
-			if took := time.Since(started); took > 2*time.Second {
+			if took := time.Since(started); took > time.Minute { // without the bound it is hours
 				t.Errorf("%s took %v for %.10q…", name, took, code)
 			}
 		}
