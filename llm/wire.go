@@ -44,7 +44,7 @@ func splitTurns(turns []Turn) (system string, messages []roleContent) {
 		case last >= 0 && messages[last].Role == t.Role:
 			messages[last].Content += "\n\n" + t.Content
 		default:
-			messages = append(messages, roleContent{t.Role, t.Content})
+			messages = append(messages, roleContent(t))
 		}
 	}
 	return system, messages
