@@ -19,7 +19,9 @@ type conn struct {
 	stmts map[string]driver.Stmt
 	args  []driver.NamedValue // reused by every call
 
-	buried *atomic.Bool // whether there may be tombstones; shared by all of a DB
+	// Whether there may be such rows at all; shared by all of a DB.
+	buried *atomic.Bool // tombstones
+	chosen *atomic.Bool // settings
 }
 
 func newConn(raw driver.Conn) *conn {

@@ -67,6 +67,7 @@ type DB struct {
 
 	texts  texts
 	buried atomic.Bool // there are tombstones, or will be when the next commit is through
+	chosen atomic.Bool // likewise settings
 
 	crowded atomic.Bool // the write loop's last commit had several callers
 
@@ -141,6 +142,7 @@ func Open(o Options) (_ *DB, err error) {
 		close(d.checkpointed)
 		d.closed = true
 		d.buried.Store(true) // another process may bury at any time
+		d.chosen.Store(true) // and choose
 		if err := d.openReaders(o.Readers); err != nil {
 			return nil, err
 		}
@@ -168,6 +170,11 @@ func Open(o Options) (_ *DB, err error) {
 		return nil, err
 	}
 	d.buried.Store(buried)
+	chosen, err := d.writer.queryRow(sqlSelectAnySettings, nil, new(int))
+	if err != nil {
+		return nil, err
+	}
+	d.chosen.Store(chosen)
 	if fc, ok := d.writer.raw.(sqlite.FileControl); ok {
 		// A WAL that is kept and reused syncs twice as fast as one that grows anew.
 		if _, err := fc.FileControlPersistWAL("main", 1); err != nil {
@@ -237,7 +244,7 @@ func (d *DB) connect(pragmas []string, mode string) (*conn, error) {
 		return nil, fmt.Errorf("open %s: %w", d.path, err)
 	}
 	c := newConn(raw)
-	c.buried = &d.buried
+	c.buried, c.chosen = &d.buried, &d.chosen
 	return c, nil
 }
 

@@ -34,6 +34,9 @@ func (d *DB) Settings(ctx context.Context, user int64) (s Settings, err error) {
 
 func (c *conn) settings(user int64) (Settings, error) {
 	s := Settings{Theme: "system", SendKey: "enter", Params: "{}"}
+	if !c.chosen.Load() {
+		return s, nil // most files have none, and an acceptance need not look
+	}
 	_, err := c.queryRow(sqlSelectSettings, []any{user}, &s.Theme, &s.Language, &s.SendKey, &s.Model, &s.SystemPrompt, &s.Params)
 	return s, err
 }
@@ -41,6 +44,7 @@ func (c *conn) settings(user int64) (Settings, error) {
 // PatchSettings changes a user's settings and returns them.
 func (d *DB) PatchSettings(ctx context.Context, user int64, p SettingsPatch) (s Settings, err error) {
 	err = d.write(ctx, func(tx *Tx) error {
+		tx.chosen.Store(true)
 		if s, err = tx.settings(user); err != nil {
 			return err
 		}
@@ -153,6 +157,8 @@ func (d *DB) RemoveModel(ctx context.Context, name string) error {
 }
 
 const (
+	sqlSelectAnySettings = `SELECT 1 FROM settings LIMIT 1`
+
 	sqlSelectSettings = `SELECT theme, language, send_key, model, system_prompt, params FROM settings WHERE user_id = ?`
 
 	sqlPutSettings = `INSERT INTO settings (user_id, theme, language, send_key, model, system_prompt, params, updated_at)

@@ -2,6 +2,7 @@ package db_test
 
 import (
 	"errors"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -191,4 +192,24 @@ func TestAFormConnectsOneModelHoweverOftenItComes(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, other)
 	}
 	dbtest.Check(t, d)
+}
+
+// Whether there are settings at all is known without a look at them.
+func TestSettingsAreThereInTheNextLife(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	d := dbtest.OpenAt(t, path, nil)
+	words := "Be brief."
+	if _, err := d.PatchSettings(bg, db.LocalUser, db.SettingsPatch{SystemPrompt: &words}); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d = dbtest.OpenAt(t, path, nil)
+	if s, err := d.Settings(bg, db.LocalUser); err != nil || s.SystemPrompt != words {
+		t.Errorf("read: %+v %v", s, err)
+	}
+	if r := dbtest.Accept(t, d, "session-1", "hello"); r.SystemPrompt != words {
+		t.Errorf("a new conversation begins with %q", r.SystemPrompt)
+	}
 }

@@ -42,6 +42,7 @@ var mayScan = map[string]map[string]string{
 	"sqlSelectInstance":      {"instance": "one row"},
 	"sqlSelectPruned":        {"instance": "one row"},
 	"sqlSelectAnyTombstone":  {"tombstones": "one row of it"},
+	"sqlSelectAnySettings":   {"settings": "one row of it"},
 	"sqlSelectPrunable":      {"instance": "one row"},
 	"sqlInsertArrival":       {"instance": "one row"},
 	"sqlSelectTx":            {"instance": "one row"},
