@@ -102,6 +102,16 @@ func (d *DB) AttemptReason(ctx context.Context, id, n int64) (reason string, err
 	return reason, err
 }
 
+// CutShort reports whether a request that is over was ended by somebody else than
+// its worker: what is kept of its text then may be less than what was streamed.
+func (d *DB) CutShort(ctx context.Context, id int64) (cut bool, err error) {
+	err = d.readOne(ctx, func(c *conn) error {
+		_, err := c.queryRow(sqlSelectCutShort, []any{id}, &cut)
+		return err
+	})
+	return cut, err
+}
+
 // A Receipt is everything that happened to one intent.
 type Receipt struct {
 	Request     chat.Request
@@ -252,6 +262,8 @@ const (
 		WHERE s.request_id = ?`
 
 	sqlSelectAttemptReason = `SELECT reason FROM attempts WHERE request_id = ? AND n = ?`
+
+	sqlSelectCutShort = `SELECT actor LIKE 'recovery:%' OR actor LIKE 'reaper:%' FROM transitions WHERE request_id = ? ORDER BY n DESC LIMIT 1`
 
 	sqlSelectArrivals = `SELECT at, source, decision, status FROM arrivals WHERE request_id = ? ORDER BY n`
 

@@ -59,8 +59,16 @@ func (s *server) getStream(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		if id != "" && at == endCursor(rec) {
-			w.WriteHeader(http.StatusNoContent) // an EventSource stops at this
-			return nil
+			cut, err := s.DB.CutShort(r.Context(), req.ID)
+			if err != nil {
+				return err
+			}
+			if !cut {
+				w.WriteHeader(http.StatusNoContent) // an EventSource stops at this
+				return nil
+			}
+			// Its viewers may have had more text than is left, a byte more for one:
+			// that they saw the end is not certain.
 		}
 	}
 	return s.stream(w, r, engine.Result{Request: req}, "", at)

@@ -1,6 +1,7 @@
 package handlers_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -16,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"semel/chat"
+	"semel/db"
 	"semel/handlers"
 	"semel/llm"
 	"semel/views"
@@ -233,6 +235,31 @@ func TestS37AReconnectAfterTheEndIsToldToStop(t *testing.T) {
 	d.chat(ask(session, failed, "Pour.", "model", "tap")).wants(502)
 	last := only(t, d.stream(streamPath(session, failed), nil).rest(), "error")
 	d.get(streamPath(session, failed), "Last-Event-ID", last.id).wants(204)
+}
+
+// A process that dies takes up to a second of text with it that viewers had. The
+// cursor of one of them may look like the end of what is left.
+func TestS37AReconnectFromTextThatIsLostHearsTheEnd(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t)
+	session, id := chat.NewID(), chat.NewID()
+	d.tapped(session, id)
+	r, err := d.db.Find(t.Context(), chat.Key{UserID: db.LocalUser, SessionID: session, RequestID: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.db.Finish(t.Context(), r, db.Answer{Content: "Par", ToolCalls: "[]", Finish: chat.FinishStopped,
+		Outcome: chat.OutcomeStopped, Actor: "recovery:next", Reason: "stopped"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	d.engine.Drain(over) // its worker is fenced: nobody holds the request any more
+	end := only(t, d.stream(streamPath(session, id), nil, "Last-Event-ID", "1.4").rest(), "end")
+	if end.id != "1.4" {
+		t.Errorf("the end is %s", end.id)
+	}
 }
 
 func TestAnErrorSaysHowMuchTextIsStored(t *testing.T) {
