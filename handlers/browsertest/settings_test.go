@@ -202,8 +202,9 @@ func TestSettingsFitEveryScreen(t *testing.T) {
 	for _, lang := range []string{"en", "zh-CN"} {
 		size(tb, 1200, false)
 		tb.visit(r.url + "/settings")
+		js[bool](tb, `window.before = true`)
 		tb.click(`input[name=language][value="`+lang+`"]`, 1)
-		tb.wait(`document.documentElement.lang === '%s' && document.documentElement.classList.contains('js')`, lang)
+		tb.wait(`!window.before && document.documentElement.lang === '%s' && document.documentElement.classList.contains('js')`, lang)
 		for _, p := range []struct{ name, path, do, ready string }{
 			{"settings", "/settings", "", `document.querySelector('.card')`},
 			{"settings-form", "/settings?edit=local#connect", `#connect button[value="test"]`, `document.querySelector('.verdict')`},
