@@ -248,6 +248,12 @@ func TestS37AReconnectFromTextThatIsLostHearsTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for r.State != chat.StateGenerating {
+		v := d.engine.Live(r.ID).View()
+		if r = *v.Request; r.State != chat.StateGenerating {
+			<-v.Changed
+		}
+	}
 	_, err = d.db.Finish(t.Context(), r, db.Answer{Content: "Par", ToolCalls: "[]", Finish: chat.FinishStopped,
 		Outcome: chat.OutcomeStopped, Actor: "recovery:next", Reason: "stopped"})
 	if err != nil {
