@@ -1,7 +1,6 @@
 package handlers_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -18,6 +17,7 @@ import (
 
 	"semel/chat"
 	"semel/db"
+	"semel/db/dbtest"
 	"semel/handlers"
 	"semel/llm"
 	"semel/views"
@@ -242,26 +242,17 @@ func TestS37AReconnectAfterTheEndIsToldToStop(t *testing.T) {
 func TestS37AReconnectFromTextThatIsLostHearsTheEnd(t *testing.T) {
 	t.Parallel()
 	d := openDoor(t)
-	session, id := chat.NewID(), chat.NewID()
-	d.tapped(session, id)
-	r, err := d.db.Find(t.Context(), chat.Key{UserID: db.LocalUser, SessionID: session, RequestID: id})
+	r := dbtest.Accept(t, d.db, chat.NewID(), "Pour.")
+	session, id := r.Key.SessionID, r.Key.RequestID
+	r, _, err := d.db.Claim(t.Context(), db.Claim{Request: r, Owner: "gone", Lease: time.Minute})
 	if err != nil {
 		t.Fatal(err)
-	}
-	for r.State != chat.StateGenerating {
-		v := d.engine.Live(r.ID).View()
-		if r = *v.Request; r.State != chat.StateGenerating {
-			<-v.Changed
-		}
 	}
 	_, err = d.db.Finish(t.Context(), r, db.Answer{Content: "Par", ToolCalls: "[]", Finish: chat.FinishStopped,
 		Outcome: chat.OutcomeStopped, Actor: "recovery:next", Reason: "stopped"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	d.engine.Drain(over) // its worker is fenced: nobody holds the request any more
 	end := only(t, d.stream(streamPath(session, id), nil, "Last-Event-ID", "1.4").rest(), "end")
 	if end.id != "1.4" {
 		t.Errorf("the end is %s", end.id)
