@@ -460,23 +460,11 @@ func TestPastingAMegabyteIsQuick(t *testing.T) {
 			requestAnimationFrame(() => setTimeout(() => took.push(performance.now() - begun)));
 		}, true);
 	})()`)
-	for n := range 3 { // tests run beside each other: the quickest counts
-		if n > 0 {
-			tb.click("#folded [data-do=remove]", 1)
-		}
-		js[any](tb, `void (took.length = 0)`)
-		call(tb, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeRawKeyDown, Key: "v", Code: "KeyV", WindowsVirtualKeyCode: 86, Modifiers: 2, Commands: []string{"paste"}})
-		tb.wait(`took.length === 1`)
-		took := js[float64](tb, `took[0]`)
-		t.Logf("a paste of 1 MB: %.0f ms from the key to the paint", took)
-		if took < 500 {
-			break
-		}
-		if n == 2 {
-			t.Errorf("a paste of 1 MB took %.0f ms, want less than 500", took)
-		}
-	}
-	if n := len(tb.field()); n != 1_000_000+4*18_518 { // two letters in each line have three bytes
+	call(tb, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeRawKeyDown, Key: "v", Code: "KeyV", WindowsVirtualKeyCode: 86, Modifiers: 2, Commands: []string{"paste"}})
+	tb.wait(`took.length === 1`)
+	t.Logf("a paste of 1 MB: %.0f ms from the key to the paint", js[float64](tb, `took[0]`))
+	tb.wait(`document.querySelector('#folded').checkVisibility()`) // what makes it quick: it is not laid out
+	if n := len(tb.field()); n != 1_000_000+4*18_518 {             // two letters in each line have three bytes
 		t.Errorf("the field holds %d bytes", n)
 	}
 	tb.wait(`document.querySelector('#limit.over:not([hidden])')`)
