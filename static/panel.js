@@ -30,7 +30,8 @@ export class Panel {
   }
 
   // Shows what is stored now: another device may have changed it, and what was a new
-  // conversation when the page came may be none.
+  // conversation when the page came may be none. What is as it was stays in its place:
+  // a button that is replaced while it is pressed is never clicked.
   async #look() {
     this.#touched = false;
     const session = this.session();
@@ -39,7 +40,12 @@ export class Panel {
       const now = response.ok && page(await response.text()).querySelector('#panel');
       if (!now || this.#touched || session !== this.session()) return;
       const inside = this.element.contains(document.activeElement) ? document.activeElement?.id : '';
-      this.element.replaceChildren(...[...now.childNodes].map((node) => document.adoptNode(node)));
+      for (const part of ['h2', 'form']) {
+        const old = /** @type {HTMLElement} */ (this.element.querySelector(part));
+        const fresh = /** @type {HTMLElement} */ (now.querySelector(part));
+        if (!old.isEqualNode(fresh)) old.replaceWith(document.adoptNode(fresh));
+        else if (old instanceof HTMLFormElement) old.reset(); // what was typed last time and not saved
+      }
       if (inside) document.getElementById(inside)?.focus();
     } catch {
       // offline: what came with the page is still shown, and saving says what is wrong

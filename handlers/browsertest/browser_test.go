@@ -361,9 +361,15 @@ func (tb *tab) click(selector string, times int) {
 	at := tb.center(selector)
 	for n := range times {
 		for _, typ := range []input.DispatchMouseEventType{input.DispatchMouseEventTypeMousePressed, input.DispatchMouseEventTypeMouseReleased} {
-			call(tb, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: typ, X: at.X, Y: at.Y, Button: input.MouseButtonLeft, ClickCount: int64(n + 1)})
+			tb.mouse(typ, at, n+1)
 		}
 	}
+}
+
+// mouse is one half of the nth click at a point.
+func (tb *tab) mouse(half input.DispatchMouseEventType, at point, nth int) {
+	tb.t.Helper()
+	call(tb, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: half, X: at.X, Y: at.Y, Button: input.MouseButtonLeft, ClickCount: int64(nth)})
 }
 
 type point struct{ X, Y float64 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 
 	"semel/chat"
 	"semel/engine"
@@ -165,6 +166,7 @@ func TestThePanelChangesTheConversationOnThePage(t *testing.T) {
 	open() // of new conversations
 	tb.wait(`document.querySelector('#panel [name=section]')`)
 	tb.click(`#panel header button`, 1)
+	tb.wait(`!document.querySelector('#panel').matches(':popover-open')`)
 	first := tb.send("[[echo alpha]]")
 	tb.marked(first, "answered")
 	open()
@@ -184,6 +186,33 @@ func TestThePanelChangesTheConversationOnThePage(t *testing.T) {
 	}
 	open()
 	tb.wait(`document.querySelector('#panel [name=temperature]').value === '0.3'`)
+}
+
+// What the panel reads when it opens comes when it likes, even between the two halves
+// of a click.
+func TestAClickInThePanelCountsWhateverArrivesMeanwhile(t *testing.T) {
+	r := newRig(t)
+	tb := newProfile(t).open("")
+	tb.before(`{ const real = fetch; window.fetch = async (url, init) => {
+		const response = await real(url, init);
+		if (init?.headers?.Accept === 'text/html') await new Promise((arrive) => { window.arrive = arrive; });
+		return response;
+	}; }`)
+	session := chat.NewID()
+	r.ask(session, "[[echo yes]]")
+	for _, path := range []string{"/", "/c/" + session} {
+		tb.visit(r.url + path)
+		tb.wait(`document.documentElement.classList.contains('js')`)
+		tb.click(".tune", 1)
+		tb.wait(`window.arrive`)
+		js[any](tb, `document.querySelector('#panel [name=temperature]').value = '1.5'`) // of last time
+		at := tb.center("#panel header button")
+		tb.mouse(input.DispatchMouseEventTypeMousePressed, at, 1)
+		js[any](tb, `window.arrive()`)
+		tb.wait(`document.querySelector('#panel [name=temperature]').value === ''`)
+		tb.mouse(input.DispatchMouseEventTypeMouseReleased, at, 1)
+		tb.wait(`!document.querySelector('#panel').matches(':popover-open')`)
+	}
 }
 
 // The page and the panel in both languages, by day and by night, on a desk and on a
