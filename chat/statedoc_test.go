@@ -10,7 +10,7 @@ import (
 	"semel/chat"
 )
 
-var update = flag.Bool("update", false, "write docs/state-machine.md anew")
+var update = flag.Bool("update", false, "write docs/state-machine.md and testdata anew")
 
 // when says in words when each edge is taken.
 var when = map[chat.Edge]string{

@@ -59,11 +59,7 @@ type Piece struct {
 }
 
 // A ToolCall is an action that the model proposes.
-type ToolCall struct {
-	ID        string `json:"id"`
-	Name      string `json:"name"`
-	Arguments string `json:"arguments"` // as the model gave it; may be no JSON at all
-}
+type ToolCall = chat.ToolCall
 
 // An Answer is a whole answer. Content is exactly the concatenation of the Text
 // of all pieces, Reasoning that of all Reasoning.
