@@ -59,7 +59,7 @@ type Piece struct {
 }
 
 // A ToolCall is an action that the model proposes.
-type ToolCall = chat.ToolCall
+type ToolCall chat.ToolCall
 
 // An Answer is a whole answer. Content is exactly the concatenation of the Text
 // of all pieces, Reasoning that of all Reasoning.
