@@ -309,7 +309,8 @@ CREATE TABLE snapshots (
   sha256        BLOB    NOT NULL CHECK (length(sha256) = 32),  -- of content, a zero byte, reasoning, a zero byte, tool_calls
   created_at    INTEGER NOT NULL,
   tx            INTEGER NOT NULL,
-  thought_ms    INTEGER NOT NULL DEFAULT 0 CHECK (thought_ms >= 0)  -- from the dispatch to the first word after reasoning; 0 without reasoning, or not known
+  thought_ms    INTEGER NOT NULL DEFAULT 0 CHECK (thought_ms >= 0), -- from the dispatch to the first word after reasoning; 0 without reasoning, or not known
+  declarations_id INTEGER REFERENCES declarations (id)          -- what was decided from; NULL where the model asked for nothing
 ) STRICT;
 
 CREATE TRIGGER snapshots_no_update BEFORE UPDATE ON snapshots
@@ -363,6 +364,7 @@ CREATE TABLE ledger (
 ) STRICT;
 CREATE UNIQUE INDEX ledger_charge ON ledger (request_id) WHERE kind = 'charge';
 CREATE UNIQUE INDEX ledger_waste  ON ledger (request_id, attempt) WHERE kind = 'waste';
+CREATE INDEX ledger_other ON ledger (request_id) WHERE kind IN ('adjustment', 'refund');
 
 CREATE TRIGGER ledger_no_update BEFORE UPDATE ON ledger
 BEGIN SELECT RAISE(ABORT, 'ledger is append-only'); END;
@@ -390,6 +392,214 @@ CREATE TABLE tombstones (
   purged_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX tombstones_old ON tombstones (purged_at) WHERE ulid_at IS NOT NULL;
+
+-- Effects (contract, section 5). An answer may ask for actions. What is decided about
+-- each is a row of decisions, what a person said of one that asks a row of verdicts;
+-- both are only ever inserted. What leaves for somebody else is a row of outbox, written
+-- with the decision or the verdict that allows it: it has a stable id and fixed bytes for
+-- ever, and a state. Each time it is sent is a row of deliveries, each time its receiver
+-- calls back a row of callbacks. A request with effects is committed when all are settled.
+
+-- The actions that models could ask for when an answer was made, as they were declared:
+-- each set stored once. A decision follows from this and the snapshot alone.
+CREATE TABLE declarations (
+  id         INTEGER PRIMARY KEY,
+  sha256     BLOB    NOT NULL UNIQUE CHECK (length(sha256) = 32),
+  body       TEXT    NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT;
+
+CREATE TRIGGER declarations_no_update BEFORE UPDATE ON declarations
+BEGIN SELECT RAISE(ABORT, 'declarations are append-only'); END;
+CREATE TRIGGER declarations_no_delete BEFORE DELETE ON declarations
+BEGIN SELECT RAISE(ABORT, 'declarations are append-only'); END;
+
+-- One row a tool call, by its position, in the transaction that made the answer final.
+CREATE TABLE decisions (
+  request_id INTEGER NOT NULL REFERENCES requests (id),
+  position   INTEGER NOT NULL CHECK (position >= 0),
+  webhook_id TEXT    NOT NULL UNIQUE,              -- names the decision and its effect, here and elsewhere
+  action     TEXT    NOT NULL,
+  arguments  TEXT    NOT NULL,                     -- a JSON object as the model gave it; '' when it gave none
+  digest     BLOB    NOT NULL CHECK (length(digest) = 32),  -- of action, a zero byte, arguments: what a person is shown
+  verdict    TEXT    NOT NULL CHECK (verdict = 'auto' OR verdict = 'ask' OR verdict = 'never' OR verdict = 'invalid'),
+  code       TEXT    NOT NULL,                     -- why not; '' for auto and ask
+  reason     TEXT    NOT NULL,
+  at         INTEGER NOT NULL,
+  tx         INTEGER NOT NULL,
+  PRIMARY KEY (request_id, position),
+  CHECK ((verdict IN ('auto', 'ask')) = (code = ''))
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER decisions_no_update BEFORE UPDATE ON decisions
+BEGIN SELECT RAISE(ABORT, 'decisions are append-only'); END;
+CREATE TRIGGER decisions_no_delete BEFORE DELETE ON decisions
+WHEN (SELECT c.purging FROM requests r JOIN conversations c ON c.id = r.conversation_id WHERE r.id = OLD.request_id) IS NOT 1
+BEGIN SELECT RAISE(ABORT, 'decisions are append-only'); END;
+
+-- The end of asking: what a person said, or that nobody needs to say any more.
+CREATE TABLE verdicts (
+  request_id INTEGER NOT NULL,
+  position   INTEGER NOT NULL,
+  verdict    TEXT    NOT NULL CHECK (verdict = 'approve' OR verdict = 'reject'),
+  digest     BLOB    NOT NULL CHECK (length(digest) = 32),  -- of what was shown
+  actor      TEXT    NOT NULL,
+  reason     TEXT    NOT NULL,                     -- in the person's words; 'superseded' or 'deleted' where it was none's
+  at         INTEGER NOT NULL,
+  tx         INTEGER NOT NULL,
+  PRIMARY KEY (request_id, position),
+  FOREIGN KEY (request_id, position) REFERENCES decisions (request_id, position)
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER verdicts_no_update BEFORE UPDATE ON verdicts
+BEGIN SELECT RAISE(ABORT, 'verdicts are append-only'); END;
+CREATE TRIGGER verdicts_no_delete BEFORE DELETE ON verdicts
+WHEN (SELECT c.purging FROM requests r JOIN conversations c ON c.id = r.conversation_id WHERE r.id = OLD.request_id) IS NOT 1
+BEGIN SELECT RAISE(ABORT, 'verdicts are append-only'); END;
+
+-- What leaves. Life (the only edges; a trigger below refuses others):
+--   pending     waits for its turn, or for the next try
+--   delivering  a worker of the relay is sending it
+--   awaiting    delivered; the receiver is to call back
+--   dead        given up: a person decides
+--   timed_out   nobody called back in time: a person decides
+--   refused     called back with no, and nothing compensates: a person decides
+--   compensating  its compensation, a row of its own, is on its way
+--   delivered, abandoned, compensated   settled, and nothing follows
+CREATE TABLE outbox (
+  id          INTEGER PRIMARY KEY AUTOINCREMENT,
+  request_id  INTEGER NOT NULL REFERENCES requests (id),
+  kind        TEXT    NOT NULL CHECK (kind = 'effect' OR kind = 'compensation' OR kind = 'charge'),
+  position    INTEGER NOT NULL CHECK (position >= 0),  -- of the decision; 0 of a charge
+  webhook_id  TEXT    NOT NULL UNIQUE,             -- an effect's is its decision's
+  destination TEXT    NOT NULL,                    -- where to, by name: the address is in the configuration
+  payload     TEXT    NOT NULL,
+  awaits      INTEGER NOT NULL CHECK (awaits IN (0, 1)),  -- a callback settles it, not the delivery
+  callback_ms INTEGER NOT NULL CHECK (callback_ms >= 0),  -- how long it waits for that
+  compensates INTEGER NOT NULL CHECK (compensates IN (0, 1)),  -- a compensation is declared
+
+  state       TEXT    NOT NULL CHECK (CASE state WHEN 'pending' THEN 1 WHEN 'delivering' THEN 1 WHEN 'awaiting' THEN 1 WHEN 'dead' THEN 1
+    WHEN 'timed_out' THEN 1 WHEN 'refused' THEN 1 WHEN 'compensating' THEN 1 WHEN 'delivered' THEN 1 WHEN 'abandoned' THEN 1 WHEN 'compensated' THEN 1 ELSE 0 END),
+  steps       INTEGER NOT NULL DEFAULT 0,          -- how often its state changed: the compare of a compare-and-set
+  attempt     INTEGER NOT NULL DEFAULT 0,          -- the fencing token: only a delivery raises it
+  tries       INTEGER NOT NULL DEFAULT 0,          -- deliveries since it was written, or a person sent it again
+  owner       TEXT,                                -- the process life that delivers
+  lease_until INTEGER,
+  next_at     INTEGER,                             -- pending: not before
+  due_at      INTEGER,                             -- awaiting: until
+  first_at    INTEGER,                             -- the first delivery
+  code        TEXT    NOT NULL DEFAULT '',         -- of the last trouble
+  created_at  INTEGER NOT NULL,
+  updated_at  INTEGER NOT NULL,
+  settled_at  INTEGER,
+  tx          INTEGER NOT NULL,                    -- that wrote it
+
+  UNIQUE (request_id, kind, position),
+  CHECK ((state = 'delivering') = (owner IS NOT NULL)),
+  CHECK ((owner IS NULL) = (lease_until IS NULL)),
+  CHECK ((state = 'pending') = (next_at IS NOT NULL)),
+  CHECK ((state = 'awaiting') = (due_at IS NOT NULL)),
+  CHECK ((state IN ('delivered', 'abandoned') OR state = 'compensated') = (settled_at IS NOT NULL)),
+  CHECK ((attempt = 0) = (first_at IS NULL)),
+  CHECK (state <> 'awaiting' OR awaits = 1),
+  CHECK (kind = 'effect' OR (awaits = 0 AND compensates = 0))
+) STRICT;
+CREATE INDEX outbox_due      ON outbox (next_at) WHERE state = 'pending';
+CREATE INDEX outbox_awaiting ON outbox (due_at) WHERE state = 'awaiting';
+CREATE INDEX outbox_busy     ON outbox (id) WHERE state = 'delivering';
+CREATE INDEX outbox_troubled ON outbox (id) WHERE state IN ('dead', 'timed_out') OR state = 'refused';
+
+CREATE TRIGGER outbox_edges BEFORE UPDATE OF state ON outbox
+WHEN NEW.state <> OLD.state AND NOT CASE OLD.state
+  WHEN 'pending'      THEN (NEW.state = 'delivering' AND NEW.attempt = OLD.attempt + 1) OR NEW.state IN ('dead', 'delivered') OR NEW.state IN ('refused', 'compensating') OR NEW.state = 'abandoned'
+  WHEN 'delivering'   THEN NEW.state IN ('pending', 'awaiting') OR NEW.state IN ('delivered', 'dead') OR NEW.state IN ('refused', 'compensating')
+  WHEN 'awaiting'     THEN NEW.state IN ('delivered', 'refused') OR NEW.state IN ('timed_out', 'compensating') OR NEW.state = 'abandoned'
+  WHEN 'dead'         THEN NEW.state IN ('pending', 'delivered') OR NEW.state IN ('refused', 'compensating') OR NEW.state = 'abandoned'
+  WHEN 'timed_out'    THEN NEW.state IN ('pending', 'delivered') OR NEW.state IN ('refused', 'compensating') OR NEW.state = 'abandoned'
+  WHEN 'refused'      THEN NEW.state IN ('compensating', 'abandoned')
+  WHEN 'compensating' THEN NEW.state IN ('compensated', 'abandoned')
+  ELSE 0 END
+BEGIN SELECT RAISE(ABORT, 'outbox: no such edge'); END;
+
+CREATE TRIGGER outbox_identity BEFORE UPDATE OF id, request_id, kind, position, webhook_id, destination, payload, awaits, callback_ms, compensates, created_at, tx ON outbox
+BEGIN SELECT RAISE(ABORT, 'outbox: what leaves does not change'); END;
+
+CREATE TRIGGER outbox_attempt BEFORE UPDATE OF attempt ON outbox
+WHEN NEW.attempt <> OLD.attempt + 1 OR NEW.state <> 'delivering'
+BEGIN SELECT RAISE(ABORT, 'outbox: only a delivery raises the attempt'); END;
+
+CREATE TRIGGER outbox_no_delete BEFORE DELETE ON outbox
+WHEN (SELECT c.purging FROM requests r JOIN conversations c ON c.id = r.conversation_id WHERE r.id = OLD.request_id) IS NOT 1
+BEGIN SELECT RAISE(ABORT, 'outbox: only a purge deletes'); END;
+
+-- Every time something was sent: the row is durable before the first byte leaves.
+CREATE TABLE deliveries (
+  outbox_id  INTEGER NOT NULL REFERENCES outbox (id),
+  n          INTEGER NOT NULL CHECK (n >= 1),      -- the fencing token it ran under
+  reason     TEXT    NOT NULL CHECK (reason = 'first' OR reason = 'retry' OR reason = 'redrive'),
+  owner      TEXT    NOT NULL,
+  target     TEXT    NOT NULL,                     -- the address, without secrets
+  started_at INTEGER NOT NULL,
+  ended_at   INTEGER,
+  outcome    TEXT CHECK (outcome = 'ok' OR outcome = 'none' OR outcome = 'definite' OR outcome = 'unknown'),
+  status     INTEGER,
+  code       TEXT,
+  detail     TEXT,
+  tx         INTEGER NOT NULL,
+  PRIMARY KEY (outbox_id, n),
+  CHECK ((ended_at IS NULL) = (outcome IS NULL))
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER deliveries_closed BEFORE UPDATE ON deliveries
+WHEN OLD.outcome IS NOT NULL
+BEGIN SELECT RAISE(ABORT, 'deliveries: a closed delivery does not change'); END;
+CREATE TRIGGER deliveries_no_delete BEFORE DELETE ON deliveries
+WHEN (SELECT c.purging FROM outbox o JOIN requests r ON r.id = o.request_id JOIN conversations c ON c.id = r.conversation_id WHERE o.id = OLD.outbox_id) IS NOT 1
+BEGIN SELECT RAISE(ABORT, 'deliveries are not deleted'); END;
+
+-- What receivers said of effects, verified. The first verdict wins.
+CREATE TABLE callbacks (
+  outbox_id  INTEGER NOT NULL REFERENCES outbox (id),
+  n          INTEGER NOT NULL CHECK (n >= 1),
+  message_id TEXT    NOT NULL,                     -- the sender's own
+  ok         INTEGER NOT NULL CHECK (ok IN (0, 1)),
+  reason     TEXT    NOT NULL,
+  decision   TEXT    NOT NULL CHECK (decision = 'first' OR decision = 'duplicate' OR decision = 'contradiction' OR decision = 'late'),
+  times      INTEGER NOT NULL DEFAULT 1,           -- it came, under this id
+  at         INTEGER NOT NULL,
+  tx         INTEGER NOT NULL,
+  PRIMARY KEY (outbox_id, n),
+  UNIQUE (outbox_id, message_id)
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX callbacks_first ON callbacks (outbox_id) WHERE decision = 'first';
+
+CREATE TRIGGER callbacks_no_update BEFORE UPDATE OF outbox_id, n, message_id, ok, reason, decision, at, tx ON callbacks
+BEGIN SELECT RAISE(ABORT, 'callbacks are append-only'); END;
+CREATE TRIGGER callbacks_no_delete BEFORE DELETE ON callbacks
+WHEN (SELECT c.purging FROM outbox o JOIN requests r ON r.id = o.request_id JOIN conversations c ON c.id = r.conversation_id WHERE o.id = OLD.outbox_id) IS NOT 1
+BEGIN SELECT RAISE(ABORT, 'callbacks are append-only'); END;
+
+-- Destinations that said they want no more (410), until a person sends to one again.
+CREATE TABLE disabled_destinations (
+  name TEXT    NOT NULL PRIMARY KEY,
+  at   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- What people did to what is above, and to the machine, by hand.
+CREATE TABLE audit (
+  id     INTEGER PRIMARY KEY,
+  at     INTEGER NOT NULL,
+  actor  TEXT    NOT NULL,
+  action TEXT    NOT NULL,                         -- redrive, abandon, compensate, refund, adjust
+  object TEXT    NOT NULL,                         -- a webhook id, or a request
+  reason TEXT    NOT NULL,
+  tx     INTEGER NOT NULL
+) STRICT;
+
+CREATE TRIGGER audit_no_update BEFORE UPDATE ON audit
+BEGIN SELECT RAISE(ABORT, 'audit is append-only'); END;
+CREATE TRIGGER audit_no_delete BEFORE DELETE ON audit
+BEGIN SELECT RAISE(ABORT, 'audit is append-only'); END;
 
 -- What search looks things up in. A row a message and a title that a person gave,
 -- with the number of the transaction that wrote it as rowid, so that the newest come

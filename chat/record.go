@@ -78,9 +78,6 @@ type Money struct {
 	Micros   int64  `json:"micros"`
 }
 
-// An Effect is an action decided from an answer. There are none yet.
-type Effect struct{}
-
 // A Problem is an application/problem+json document (RFC 9457) with the members
 // of api.md.
 type Problem struct {

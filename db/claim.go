@@ -241,9 +241,11 @@ func (d *DB) Turns(ctx context.Context, conversation int64, seqs []int64) ([]cha
 	err = d.readOne(ctx, func(c *conn) error {
 		return c.query(sqlSelectTurns, []any{conversation, string(list)}, func(r row) error {
 			var m chat.Message
-			if err := r.scan(&m.Seq, &m.Role, &m.Content); err != nil {
+			var toolCalls string
+			if err := r.scan(&m.Seq, &m.Role, &m.Content, &toolCalls); err != nil {
 				return err
 			}
+			m.Content = chat.Said(m.Content, toolCalls)
 			read[m.Seq] = m
 			d.texts.put(conversation, m)
 			return nil
@@ -295,7 +297,7 @@ const (
 
 	sqlSelectContext = `SELECT context FROM requests WHERE id = ?`
 
-	sqlSelectTurns = `SELECT m.seq, m.role, coalesce(m.content, s.content) FROM json_each(?2) j
+	sqlSelectTurns = `SELECT m.seq, m.role, coalesce(m.content, s.content), s.tool_calls FROM json_each(?2) j
 		JOIN messages m ON m.conversation_id = ?1 AND m.seq = j.value
 		LEFT JOIN snapshots s ON s.request_id = m.request_id AND m.role = 'assistant'`
 )

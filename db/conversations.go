@@ -184,7 +184,8 @@ func set[T any](into, from *T) {
 // DeleteConversation marks a conversation deleted and stops its unfinished
 // requests in the same transaction, or the next start would run them: those that
 // wait are failed now, the stop of one that generates is stored for its worker or
-// for recovery. It returns them as they are then. Deleting it twice is no error.
+// for recovery. Actions that nobody has decided about are rejected. It returns those
+// requests as they are then. Deleting it twice is no error.
 // Errors: ErrNotFound.
 func (d *DB) DeleteConversation(ctx context.Context, user int64, session string) (stopped []chat.Request, err error) {
 	defer d.deletions.Add(1) // before anybody is told, whatever became of it
@@ -210,7 +211,15 @@ func (d *DB) DeleteConversation(ctx context.Context, user int64, session string)
 				err = tx.stopWithConversation(&stopped[i])
 			}
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		var id int64
+		if found, err := tx.queryRow(sqlSelectConversationDeleted, []any{session, user}, &id, new(bool)); err != nil || !found {
+			return err
+		}
+		// What was approved runs on.
+		return tx.rejectUndecided(id, 0, actorUser(user), "deleted")
 	})
 	return stopped, err
 }

@@ -27,6 +27,8 @@ const (
 	other    = "session-other"    // of another user
 	purgedS  = "session-purged"   // gone: tombstones and ledger rows are left
 	archived = "session-archived" // out of the list
+	effects  = "session-effects"  // answers that ask for actions; see fillEffects
+	given    = "session-given"    // deleted with an action undecided and another approved
 )
 
 // fillHealthy makes those conversations, and checks the invariants after each
@@ -156,6 +158,7 @@ func fillHealthy(t testing.TB, d *db.DB, path string) {
 		}
 		dbtest.Check(t, d)
 	}
+	fillEffects(t, d)
 	step(dbtest.Answered(t, d, moved, "not in the index yet", "so it is read"), nil)
 }
 

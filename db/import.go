@@ -282,7 +282,7 @@ func (p *importPath) step(from, to chat.State, attempt int64, reason string) {
 func (tx *Tx) importAnswer(r chat.Request, t ArchivedTurn, p preparedTurn) error {
 	u := t.Usage
 	if _, err := tx.exec(sqlInsertSnapshot, r.ID, 1, r.Model, "", t.Content, t.Reasoning, noToolCalls, t.Finish, u.InputTokens, u.CachedTokens,
-		u.OutputTokens, u.Estimated, p.digest, t.Thought.Milliseconds(), t.AnsweredAt, tx.n); err != nil {
+		u.OutputTokens, u.Estimated, p.digest, t.Thought.Milliseconds(), t.AnsweredAt, tx.n, nil); err != nil {
 		return fmt.Errorf("insert snapshot: %w", err)
 	}
 	if _, err := tx.exec(sqlInsertMessage, r.ConversationID, AnswerSeq(r), r.ID, "assistant", nil, p.given, t.AnsweredAt, tx.n); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -70,7 +71,7 @@ const sqlTouchSearch = `SELECT 1 FROM search LIMIT 1`
 
 var registerOnce sync.Once
 
-// registerFunctions gives every connection opened later the two digests that
+// registerFunctions gives every connection opened later the digests that
 // invariants recompute. Open calls it first.
 func registerFunctions() {
 	registerOnce.Do(func() {
@@ -82,6 +83,12 @@ func registerFunctions() {
 			}
 			return SnapshotDigest(s[0], s[1], s[2]), nil
 		})
+		sqlite.MustRegisterDeterministicScalarFunction("action_digest", 2, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+			action, _ := args[0].([]byte)
+			arguments, _ := args[1].([]byte)
+			sum := chat.DigestAction(string(action), string(arguments))
+			return sum[:], nil
+		})
 		sqlite.MustRegisterDeterministicScalarFunction("tombstone_digest", 3, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
 			user, _ := args[0].(int64)
 			session, _ := args[1].(string)
@@ -92,8 +99,10 @@ func registerFunctions() {
 }
 
 // Invariants are all that verify checks at this stage. The ids are those of the
-// worked list of invariants; S are SQLite's own checks, G are about the guards.
-var Invariants = []Invariant{
+// worked list of invariants; S are SQLite's own checks.
+var Invariants = slices.Concat(requestInvariants, effectInvariants)
+
+var requestInvariants = []Invariant{
 	{"S1", "the file's structure is sound", `SELECT * FROM pragma_quick_check WHERE quick_check <> 'ok'`},
 	{"S2", "every reference points at a row", `SELECT "table", rowid, parent FROM pragma_foreign_key_check`},
 
@@ -175,9 +184,10 @@ var Invariants = []Invariant{
 		 OR t.tx IS NOT (SELECT m.tx FROM messages m WHERE m.conversation_id = r.conversation_id AND m.seq = r.seq + (r.kind IN ('message', 'edit')))
 		 OR t.tx IS NOT (SELECT l.tx FROM ledger l WHERE l.request_id = r.id AND l.kind = 'charge')
 		 OR t.tx IS NOT (SELECT p.tx FROM processed p WHERE p.request_id = r.request_id AND p.conversation_id = r.conversation_id AND p.user_id = r.user_id))`},
-	{"I34", "with no effects, committed comes in the transaction that acknowledged",
+	{"I34", "with nothing to settle, committed comes in the transaction that acknowledged",
 		`SELECT a.request_id FROM transitions a LEFT JOIN transitions c ON c.request_id = a.request_id AND c.to_state = 'committed'
-		 WHERE a.to_state = 'acknowledged' AND c.tx IS NOT a.tx`},
+		 WHERE a.to_state = 'acknowledged' AND c.tx IS NOT a.tx AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.request_id = a.request_id)
+		 AND NOT EXISTS (SELECT 1 FROM decisions d WHERE d.request_id = a.request_id AND d.verdict = 'ask')`},
 	{"I44", "acceptance wrote request, first transition and first arrival together",
 		`SELECT r.id FROM requests r LEFT JOIN transitions t ON t.request_id = r.id AND t.n = 1 LEFT JOIN arrivals a ON a.request_id = r.id AND a.n = 1
 		 WHERE t.tx IS NOT r.accepted_tx OR a.decision IS NOT 'first'`},
@@ -187,6 +197,9 @@ var Invariants = []Invariant{
 		`SELECT 'requests', id FROM requests WHERE accepted_tx > (SELECT tx FROM instance)
 		 UNION ALL SELECT 'transitions', request_id FROM transitions WHERE tx > (SELECT tx FROM instance)
 		 UNION ALL SELECT 'ledger', id FROM ledger WHERE tx > (SELECT tx FROM instance)
+		 UNION ALL SELECT 'decisions', request_id FROM decisions WHERE tx > (SELECT tx FROM instance)
+		 UNION ALL SELECT 'outbox', id FROM outbox WHERE tx > (SELECT tx FROM instance)
+		 UNION ALL SELECT 'deliveries', outbox_id FROM deliveries WHERE tx > (SELECT tx FROM instance)
 		 UNION ALL SELECT 'conversations', id FROM conversations WHERE max(named_tx, ended_tx) > (SELECT tx FROM instance)
 		 UNION ALL SELECT 'instance', one FROM instance WHERE indexed_tx > tx`},
 	{"I50", "the guards are in the schema, and refuse",
@@ -194,7 +207,11 @@ var Invariants = []Invariant{
 		 UNION ALL SELECT 'requests_price' UNION ALL SELECT 'requests_no_delete' UNION ALL SELECT 'transitions_no_update' UNION ALL SELECT 'transitions_no_delete'
 		 UNION ALL SELECT 'attempts_closed' UNION ALL SELECT 'attempts_no_delete' UNION ALL SELECT 'snapshots_no_update' UNION ALL SELECT 'snapshots_no_delete'
 		 UNION ALL SELECT 'messages_no_update' UNION ALL SELECT 'messages_no_delete' UNION ALL SELECT 'ledger_no_update' UNION ALL SELECT 'ledger_no_delete'
-		 UNION ALL SELECT 'requests_generating' UNION ALL SELECT 'ledger_charge' UNION ALL SELECT 'ledger_waste') x
+		 UNION ALL SELECT 'requests_generating' UNION ALL SELECT 'ledger_charge' UNION ALL SELECT 'ledger_waste'
+		 UNION ALL SELECT 'declarations_no_update' UNION ALL SELECT 'declarations_no_delete' UNION ALL SELECT 'decisions_no_update' UNION ALL SELECT 'decisions_no_delete'
+		 UNION ALL SELECT 'verdicts_no_update' UNION ALL SELECT 'verdicts_no_delete' UNION ALL SELECT 'outbox_edges' UNION ALL SELECT 'outbox_identity'
+		 UNION ALL SELECT 'outbox_attempt' UNION ALL SELECT 'outbox_no_delete' UNION ALL SELECT 'deliveries_closed' UNION ALL SELECT 'deliveries_no_delete'
+		 UNION ALL SELECT 'callbacks_no_update' UNION ALL SELECT 'callbacks_no_delete' UNION ALL SELECT 'callbacks_first' UNION ALL SELECT 'audit_no_update' UNION ALL SELECT 'audit_no_delete') x
 		 LEFT JOIN sqlite_schema s ON s.name = x.name AND (s.type = 'trigger' AND s.sql LIKE '%RAISE(ABORT%' OR s.type = 'index' AND s.sql LIKE '%UNIQUE%') WHERE s.name IS NULL`},
 	{"I57", "after an unknown outcome the model was called again only because a person or the policy said so",
 		`SELECT a.request_id, a.n FROM attempts a JOIN attempts p ON p.request_id = a.request_id AND p.n = a.n - 1

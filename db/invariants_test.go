@@ -17,7 +17,7 @@ func TestAHealthyFileRaisesNoAlarm(t *testing.T) {
 	dbtest.Check(t, d)
 	// It is what it says it is: each state, each kind, each way to end.
 	for what, want := range map[string]string{
-		`SELECT count(DISTINCT state) FROM requests`:                             "pending, generating, committed, failed",
+		`SELECT count(DISTINCT state) FROM requests`:                             "pending, generating, acknowledged, committed, failed",
 		`SELECT count(DISTINCT kind) FROM requests`:                              "message, edit, regenerate, continue",
 		`SELECT count(DISTINCT outcome) FROM attempts WHERE outcome <> 'fenced'`: "ok, definite, unknown, stopped",
 		`SELECT count(DISTINCT reason) FROM attempts`:                            "accepted, rerun, explicit",
@@ -159,14 +159,16 @@ var damages = []damage{
 // Every guard of the schema is a damage when it is missing, or there and empty.
 func init() {
 	for _, g := range strings.Fields(`requests_edges requests_identity requests_attempt requests_context requests_price requests_no_delete transitions_no_update
-		transitions_no_delete attempts_closed attempts_no_delete snapshots_no_update snapshots_no_delete messages_no_update messages_no_delete ledger_no_update ledger_no_delete`) {
+		transitions_no_delete attempts_closed attempts_no_delete snapshots_no_update snapshots_no_delete messages_no_update messages_no_delete ledger_no_update ledger_no_delete
+		declarations_no_update declarations_no_delete decisions_no_update decisions_no_delete verdicts_no_update verdicts_no_delete outbox_edges outbox_identity outbox_attempt outbox_no_delete
+		deliveries_closed deliveries_no_delete callbacks_no_update callbacks_no_delete audit_no_update audit_no_delete`) {
 		damages = append(damages, damage{id: "I50", deep: func(t *testing.T, path string) { execRaw(t, path, `DROP TRIGGER `+g) }})
 		table, _, _ := strings.Cut(g, "_")
 		damages = append(damages, damage{id: "I50", deep: func(t *testing.T, path string) {
 			execRaw(t, path, `DROP TRIGGER `+g, `CREATE TRIGGER `+g+` BEFORE UPDATE ON `+table+` BEGIN SELECT 1; END`)
 		}})
 	}
-	for _, index := range []string{"requests_generating", "ledger_charge", "ledger_waste"} {
+	for _, index := range []string{"requests_generating", "ledger_charge", "ledger_waste", "callbacks_first"} {
 		damages = append(damages, damage{id: "I50", deep: func(t *testing.T, path string) { execRaw(t, path, `DROP INDEX `+index) }})
 	}
 }

@@ -74,8 +74,9 @@ func (c *conn) addAnswer(r chat.Request, rec *chat.Record) error {
 	m := chat.RecordMessage{Role: "assistant", Seq: AnswerSeq(r)}
 	var u chat.Usage
 	var micros int64
+	var asked bool
 	found, err := c.queryRow(sqlSelectAnswer, []any{r.ID}, &m.Content, &m.Reasoning, &m.Finish, &m.CreatedAt.Time,
-		&u.InputTokens, &u.CachedTokens, &u.OutputTokens, &u.Estimated, &micros)
+		&u.InputTokens, &u.CachedTokens, &u.OutputTokens, &u.Estimated, &micros, &asked)
 	if err != nil {
 		return err
 	}
@@ -89,7 +90,10 @@ func (c *conn) addAnswer(r chat.Request, rec *chat.Record) error {
 	}
 	rec.Content, rec.Message, rec.Usage = m.Content, &m, &u
 	rec.Cost = &chat.Money{Micros: micros}
-	return nil
+	if asked {
+		rec.Effects, err = c.effects(r.ID)
+	}
+	return err
 }
 
 // AttemptReason returns why attempt n of a request was allowed, "" when there is
@@ -258,7 +262,7 @@ func (d *DB) RecordArrivals(ctx context.Context, repeats []Repeat) error {
 
 const (
 	sqlSelectAnswer = `SELECT s.content, s.reasoning, s.finish, s.created_at, s.input_tokens, s.cached_tokens, s.output_tokens,
-		s.estimated, l.micros FROM snapshots s JOIN ledger l ON l.request_id = s.request_id AND l.kind = 'charge'
+		s.estimated, l.micros, s.declarations_id IS NOT NULL FROM snapshots s JOIN ledger l ON l.request_id = s.request_id AND l.kind = 'charge'
 		WHERE s.request_id = ?`
 
 	sqlSelectAttemptReason = `SELECT reason FROM attempts WHERE request_id = ? AND n = ?`
@@ -272,11 +276,13 @@ const (
 	sqlSelectAttempts = `SELECT n, reason, model, code, started_at, dispatched_at, first_token_at, ended_at, outcome,
 		input_tokens, cached_tokens, output_tokens, estimated FROM attempts WHERE request_id = ? ORDER BY n`
 
-	// Two halves, because each has its own partial index.
+	// In parts, because each has its own partial index.
 	sqlSelectLedger = `SELECT kind, attempt, micros, input_tokens, cached_tokens, output_tokens, estimated, at, id
 		FROM ledger WHERE request_id = ?1 AND kind = 'charge'
 		UNION ALL SELECT kind, attempt, micros, input_tokens, cached_tokens, output_tokens, estimated, at, id
-		FROM ledger WHERE request_id = ?1 AND kind = 'waste' ORDER BY 9`
+		FROM ledger WHERE request_id = ?1 AND kind = 'waste'
+		UNION ALL SELECT kind, attempt, micros, input_tokens, cached_tokens, output_tokens, estimated, at, id
+		FROM ledger WHERE request_id = ?1 AND kind IN ('adjustment', 'refund') ORDER BY 9`
 
 	sqlSelectPruned = `SELECT ? <= pruned_id FROM instance`
 

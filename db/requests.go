@@ -119,8 +119,14 @@ func (tx *Tx) accept(s Submission) (chat.Request, error) {
 		return r, ErrModel{r.Model}
 	}
 	r.Price = price
-	if r.ParentSeq, err = tx.parentFor(r.ConversationID, s.Kind, s.ParentSeq); err != nil {
+	var question int64 // that this asks or answers anew: nobody needs to decide about its answers any more
+	if r.ParentSeq, question, err = tx.parentFor(r.ConversationID, s.Kind, s.ParentSeq); err != nil {
 		return r, err
+	}
+	if question != 0 {
+		if err := tx.rejectUndecided(r.ConversationID, question, actorUser(s.Key.UserID), "superseded"); err != nil {
+			return r, err
+		}
 	}
 	r.ID, err = tx.insert(sqlInsertRequest, s.Key.RequestID, r.ConversationID, s.Key.UserID, s.Kind, r.Seq,
 		[]byte(s.Fingerprint), r.Model, r.Params, r.SystemPrompt, price.Input, price.Cached, price.Output,
@@ -159,31 +165,32 @@ func orGone(err error) error {
 func actorUser(id int64) string { return fmt.Sprintf("user:%d", id) }
 
 // parentFor returns the number of the message that the first message of a new
-// request hangs under, 0 for "the head, when it is claimed" or the very start.
-func (tx *Tx) parentFor(conversation int64, kind chat.Kind, named int64) (int64, error) {
+// request hangs under, 0 for "the head, when it is claimed" or the very start; and of
+// the question that it asks or answers anew, 0 for none.
+func (tx *Tx) parentFor(conversation int64, kind chat.Kind, named int64) (parent, question int64, err error) {
 	if kind == chat.KindMessage {
-		return 0, nil
+		return 0, 0, nil
 	}
 	m, found, err := tx.node(conversation, named)
 	switch {
 	case err != nil:
-		return 0, err
+		return 0, 0, err
 	case !found || !m.placed:
-		return 0, ErrParent
+		return 0, 0, ErrParent
 	case kind == chat.KindContinue:
 		if m.role != "assistant" {
-			return 0, ErrParent
+			return 0, 0, ErrParent
 		}
-		return named, nil
+		return named, 0, nil
 	case kind == chat.KindRegenerate:
 		if m.role == "assistant" {
-			return m.parent, nil // another answer to the same question
+			return m.parent, m.parent, nil // another answer to the same question
 		}
-		return named, nil
+		return named, named, nil
 	case m.role == "user": // edit: beside the question it names
-		return m.parent, nil
+		return m.parent, named, nil
 	}
-	return named, nil // edit: under the answer it names
+	return named, 0, nil // edit: under the answer it names
 }
 
 // A node is a message's place in the tree.
@@ -251,7 +258,7 @@ func (d *DB) LookUp(ctx context.Context, k chat.Key) (r chat.Request, err error)
 		}
 		return err
 	})
-	if err == nil && r.State.Answered() {
+	if err == nil && r.State == chat.StateCommitted {
 		d.answered.put(k, r, deletions)
 	}
 	return r, err

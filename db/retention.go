@@ -78,7 +78,7 @@ func (tx *Tx) purgeSlice(before time.Time) (more bool, err error) {
 		if err := tx.bury(k); err != nil {
 			return false, err
 		}
-		for _, sql := range []string{sqlPurgeSnapshots, sqlPurgeTransitions, sqlPurgeArrivals, sqlPurgeAttempts, sqlPurgePartials, sqlPurgeRequest} {
+		for _, sql := range []string{sqlPurgeCallbacks, sqlPurgeDeliveries, sqlPurgeOutbox, sqlPurgeVerdicts, sqlPurgeDecisions, sqlPurgeSnapshots, sqlPurgeTransitions, sqlPurgeArrivals, sqlPurgeAttempts, sqlPurgePartials, sqlPurgeRequest} {
 			if _, err := tx.exec(sql, p.id); err != nil {
 				return false, err
 			}
@@ -181,6 +181,11 @@ const (
 		SELECT request_id FROM messages WHERE conversation_id = ?1
 		UNION SELECT id FROM requests WHERE conversation_id = ?1 AND kind IN ('regenerate', 'continue')) ORDER BY id LIMIT ?2`
 
+	sqlPurgeCallbacks   = `DELETE FROM callbacks WHERE outbox_id IN (SELECT id FROM outbox WHERE request_id = ?)`
+	sqlPurgeDeliveries  = `DELETE FROM deliveries WHERE outbox_id IN (SELECT id FROM outbox WHERE request_id = ?)`
+	sqlPurgeOutbox      = `DELETE FROM outbox WHERE request_id = ?`
+	sqlPurgeVerdicts    = `DELETE FROM verdicts WHERE request_id = ?`
+	sqlPurgeDecisions   = `DELETE FROM decisions WHERE request_id = ?`
 	sqlPurgeSnapshots   = `DELETE FROM snapshots WHERE request_id = ?`
 	sqlPurgeTransitions = `DELETE FROM transitions WHERE request_id = ?`
 	sqlPurgeArrivals    = `DELETE FROM arrivals WHERE request_id = ?`

@@ -22,26 +22,33 @@ type Answer struct {
 	Outcome            chat.Outcome  // of the attempt: ok or stopped
 	Actor, Reason      string
 	HasPartials        bool // pieces of this attempt are stored and go now
+	// Decisions are what follows from each tool call by Declared, what the model could
+	// ask for.
+	Decisions []chat.ActionDecision
+	Declared  *chat.Declarations
+	ChargeTo  string // the destination that is told of the charge; "" for none
+	Currency  string // of that
 
 	digest []byte // both computed before its turn: the queue does not wait for them
 	tokens int64
 }
 
 // Finish makes a the one answer of the request that r describes: snapshot,
-// message, charge and dedupe mark in one transaction, and committed at once
-// because there are no effects to settle. It returns the request as it is now.
-// Errors: ErrFenced.
+// message, charge, dedupe mark, decisions and what leaves by them in one transaction,
+// and committed at once where there is nothing to settle. It returns the request as
+// it is now. Errors: ErrFenced.
 //
 // If we die before its commit, nothing of it is stored and the attempt is found
 // generating; if we die after, everything is.
 func (d *DB) Finish(ctx context.Context, r chat.Request, a Answer) (chat.Request, error) {
-	a.digest, a.tokens = SnapshotDigest(a.Content, a.Reasoning, a.ToolCalls), chat.EstimateTokens(a.Content)
+	said := chat.Said(a.Content, a.ToolCalls)
+	a.digest, a.tokens = SnapshotDigest(a.Content, a.Reasoning, a.ToolCalls), chat.EstimateTokens(said)
 	r, err := d.change(ctx, r, func(tx *Tx, r *chat.Request) (err error) {
 		*r, err = tx.finish(*r, a)
 		return err
 	})
 	if err == nil {
-		d.texts.put(r.ConversationID, chat.Message{Seq: AnswerSeq(r), Role: "assistant", Content: a.Content})
+		d.texts.put(r.ConversationID, chat.Message{Seq: AnswerSeq(r), Role: "assistant", Content: said})
 	}
 	return r, err
 }
@@ -57,9 +64,15 @@ func (tx *Tx) finish(r chat.Request, a Answer) (chat.Request, error) {
 	if err := tx.closeAttempt(r, a.Outcome, "", a.FirstTokenAt, a.Usage, a.UpstreamID); err != nil {
 		return r, err
 	}
+	var declared any
+	if a.ToolCalls != noToolCalls {
+		if declared, err = tx.declare(a.Declared); err != nil {
+			return r, fmt.Errorf("declarations: %w", err)
+		}
+	}
 	if _, err := tx.exec(sqlInsertSnapshot, r.ID, r.Attempt, r.Model, a.UpstreamID, a.Content, a.Reasoning, a.ToolCalls,
 		a.Finish, a.Usage.InputTokens, a.Usage.CachedTokens, a.Usage.OutputTokens, a.Usage.Estimated,
-		a.digest, a.Thought.Milliseconds(), tx.now, tx.n); err != nil {
+		a.digest, a.Thought.Milliseconds(), tx.now, tx.n, declared); err != nil {
 		return r, fmt.Errorf("insert snapshot: %w", err)
 	}
 	seq := AnswerSeq(r)
@@ -85,6 +98,10 @@ func (tx *Tx) finish(r chat.Request, a Answer) (chat.Request, error) {
 		}
 	}
 	r.State, r.Owner, r.AcknowledgedAt = chat.StateAcknowledged, "", tx.now
+	if open, err := tx.follow(r, a); err != nil || open {
+		r.UpdatedAt = tx.now
+		return r, err
+	}
 	err = tx.transition(change{
 		r: &r, to: chat.StateCommitted, actor: a.Actor, reason: "no effects",
 		sql: sqlCommit, args: []any{tx.now, tx.now},
@@ -323,8 +340,8 @@ const (
 		WHERE request_id = ? AND n = ? AND outcome IS NULL`
 
 	sqlInsertSnapshot = `INSERT INTO snapshots (request_id, attempt, model, upstream_id, content, reasoning, tool_calls, finish,
-		input_tokens, cached_tokens, output_tokens, estimated, sha256, thought_ms, created_at, tx)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+		input_tokens, cached_tokens, output_tokens, estimated, sha256, thought_ms, created_at, tx, declarations_id)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 	sqlInsertLedger = `INSERT INTO ledger (request_id, user_id, kind, attempt, model, input_tokens, cached_tokens, output_tokens,
 		micros, estimated, at, tx) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`

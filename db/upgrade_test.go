@@ -75,6 +75,16 @@ func oldFile(t *testing.T, version int) string {
 	for _, s := range copies {
 		mustExec(t, c, s)
 	}
+	if version < 2 { // there were no effects
+		of := ` WHERE request_id IN (SELECT r.id FROM requests r JOIN conversations c ON c.id = r.conversation_id WHERE c.session_id IN ('` + effects + `', '` + given + `'))`
+		var without []string
+		for _, table := range []string{"arrivals", "transitions", "attempts", "partials", "snapshots", "messages", "ledger"} {
+			without = append(without, `DELETE FROM `+table+of)
+		}
+		without = append(without, strings.Replace(`DELETE FROM processed`+of, "request_id IN", "request IN", 1), strings.Replace(`DELETE FROM requests`+of, "request_id IN", "id IN", 1),
+			`DELETE FROM conversations WHERE session_id IN ('`+effects+`', '`+given+`')`)
+		breakFile(t, path, without)
+	}
 	return path
 }
 

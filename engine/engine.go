@@ -48,6 +48,14 @@ type Options struct {
 	PerUserPerMinute int // new intents of one user; 0 is no limit
 	RunningPerUser   int // 0 is no limit
 	Evidence         time.Duration
+	// SpendPerUserPerDay bounds what one user's questions cost in a day, in micros; 0 is
+	// no limit.
+	SpendPerUserPerDay int64
+
+	Actions      *chat.Declarations     // what models may ask for
+	Destinations map[string]Destination // by the name of the action, what [db.CompensationOf] makes of it, and ChargeTo
+	ChargeTo     string                 // the destination that is told of every charge; "" for none
+	Currency     string                 // of those
 
 	Lease        time.Duration // 3 minutes
 	Heartbeat    time.Duration // 20 seconds
@@ -56,6 +64,8 @@ type Options struct {
 	// Stall is called by a worker before it writes its result; tests hold it there
 	// past its lease.
 	Stall func(chat.Request)
+	// StallDelivery is likewise called before the result of a delivery is written.
+	StallDelivery func(db.Outgoing)
 }
 
 // An Engine answers requests. All its methods may be called by many goroutines.
@@ -68,6 +78,8 @@ type Engine struct {
 	gone   *model                 // stands for a model that is no longer configured: its requests fail when their turn comes
 	clock  *clock
 	hub    *Hub
+	relay  *relay
+	tools  []llm.Tool // how o.Actions are offered
 
 	base     context.Context // ends when running answers must
 	cancel   context.CancelCauseFunc
@@ -87,6 +99,7 @@ type Engine struct {
 	arrivals  arrivalLog
 	unindexed chan struct{} // capacity 1; see indexLoop
 	counters  sync.Map      // string → *atomic.Int64
+	spending  spending
 }
 
 type limiter struct {
@@ -109,6 +122,7 @@ func New(o Options) (*Engine, error) {
 		o: o, db: o.DB, log: o.Log, life: chat.NewID(), hub: newHub(),
 		stopping: make(chan struct{}), lives: map[int64]*Live{}, accepting: map[chat.Key]chan struct{}{}, limiters: map[int64]*limiter{},
 	}
+	e.relay, e.tools = newRelay(e), toolsOf(o.Actions)
 	e.arrivals.wake = make(chan struct{}, 1)
 	e.unindexed = make(chan struct{}, 1)
 	models, err := newRoster(o.Models, nil)
@@ -142,7 +156,8 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := e.recoverLost(ctx); err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
-	e.loops.Add(4)
+	e.loops.Add(5)
+	go e.relay.loop()
 	go e.loop(e.reapEvery(), e.reapEvery(), e.reap)
 	// Soon for the first time: many a life is shorter than an hour.
 	go e.loop(time.Minute, time.Hour, e.retain)

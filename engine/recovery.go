@@ -66,6 +66,7 @@ func (e *Engine) takeOver(ctx context.Context, r chat.Request, actor string, o c
 		return e.db.Finish(ctx, r, db.Answer{
 			Content: p.Text, Reasoning: p.Reasoning, ToolCalls: "[]", Finish: chat.FinishStopped, Usage: usage,
 			Outcome: chat.OutcomeStopped, Actor: actor, Reason: "stopped", HasPartials: true,
+			ChargeTo: e.o.ChargeTo, Currency: e.o.Currency,
 		})
 	}
 	var n chat.Request

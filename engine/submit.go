@@ -63,6 +63,9 @@ func (e *Engine) Submit(ctx context.Context, a Ask) (Result, error) {
 		if p := e.admit(a); p != nil {
 			return Result{}, p
 		}
+		if p, err := e.overspent(ctx, a.Key.UserID, a.Key.RequestID); err != nil || p != nil {
+			return Result{}, asError(p, err)
+		}
 		other, p := e.reserve(a.Key)
 		if p != nil {
 			// No room for a new intent; but is it one? Its acceptance may have ended
@@ -98,6 +101,14 @@ func problem(status int, code string, retry chat.Retry, requestID, format string
 	p := chat.NewProblem(status, code, fmt.Sprintf(format, args...), retry)
 	p.RequestID = requestID
 	return &p
+}
+
+// asError returns p, or err where there is none: a nil problem is no error.
+func asError(p *chat.Problem, err error) error {
+	if p != nil {
+		return p
+	}
+	return err
 }
 
 func keyExpired(requestID string) *chat.Problem {

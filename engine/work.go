@@ -166,7 +166,7 @@ func (e *Engine) modelGone(ctx context.Context, j *job) (again bool) {
 
 // prompt builds the call from the frozen context.
 func (e *Engine) prompt(ctx context.Context, r chat.Request, upstream string, seqs []int64) (llm.Call, error) {
-	c := llm.Call{RequestID: r.Key.RequestID, Attempt: r.Attempt, Model: upstream}
+	c := llm.Call{RequestID: r.Key.RequestID, Attempt: r.Attempt, Model: upstream, Tools: e.tools}
 	if err := json.Unmarshal([]byte(r.Params), &c.Params); err != nil {
 		return c, fmt.Errorf("params of request %d: %w", r.ID, err)
 	}
@@ -343,6 +343,7 @@ func (w *worker) settle(ctx context.Context, c llm.Call, a llm.Answer, err, caus
 		return w.answer(ctx, db.Answer{
 			Content: a.Content, Reasoning: a.Reasoning, ToolCalls: toolCalls(a.ToolCalls), Finish: a.Finish,
 			UpstreamID: a.UpstreamID, Usage: sane(a.Usage), Outcome: chat.OutcomeOK, Reason: "answered",
+			Decisions: w.e.decide(a),
 		})
 	case errors.Is(cause, errFenced):
 		return w.fenced(ctx, false)
@@ -387,11 +388,15 @@ func outcomeOf(err error) chat.Outcome { return classified(err).Outcome }
 // answer in memory until it can be written: the model is not called again.
 func (w *worker) answer(ctx context.Context, a db.Answer) (again bool) {
 	a.Actor, a.HasPartials, a.FirstTokenAt = "worker:"+w.e.life, w.pieces, w.tail().FirstTokenAt
+	a.Declared, a.ChargeTo, a.Currency = w.e.o.Actions, w.e.o.ChargeTo, w.e.o.Currency
 	if w.j.run == "" && a.Reasoning != "" { // a run that was taken over began in another life
 		a.Thought = w.j.live.thought()
 	}
 	_, err := w.persist(ctx, func() (chat.Request, error) { return w.e.db.Finish(ctx, w.j.r, a) })
 	if err == nil {
+		if len(a.Decisions) > 0 || a.ChargeTo != "" {
+			w.e.relay.want()
+		}
 		return false
 	}
 	// The database will never take this answer. A person decides; asking the model
@@ -536,6 +541,23 @@ func sane(u chat.Usage) chat.Usage {
 	u.OutputTokens = min(max(u.OutputTokens, 0), most)
 	u.CachedTokens = min(max(u.CachedTokens, 0), u.InputTokens)
 	return u
+}
+
+// decide says what follows from the actions that an answer asks for.
+func (e *Engine) decide(a llm.Answer) []chat.ActionDecision {
+	calls := make([]chat.ToolCall, len(a.ToolCalls))
+	for i, t := range a.ToolCalls {
+		calls[i] = chat.ToolCall(t)
+	}
+	return e.o.Actions.Decide(calls, a.Finish)
+}
+
+// toolsOf is how actions are offered to models.
+func toolsOf(d *chat.Declarations) (tools []llm.Tool) {
+	for _, a := range d.Actions() {
+		tools = append(tools, llm.Tool{Name: a.Name, Description: a.Describe("en"), Parameters: string(a.Parameters)})
+	}
+	return tools
 }
 
 func toolCalls(list []llm.ToolCall) string {

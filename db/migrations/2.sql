@@ -81,3 +81,190 @@ CREATE TRIGGER requests_context BEFORE UPDATE OF context, context_dropped, place
 WHEN (OLD.context <> '' AND (NEW.context IS NOT OLD.context OR NEW.context_dropped <> OLD.context_dropped))
   OR (OLD.placed = 1 AND (NEW.placed <> 1 OR NEW.parent_seq <> OLD.parent_seq))
 BEGIN SELECT RAISE(ABORT, 'requests: the context is frozen, and the place'); END;
+
+-- Effects.
+CREATE TABLE declarations (
+  id         INTEGER PRIMARY KEY,
+  sha256     BLOB    NOT NULL UNIQUE CHECK (length(sha256) = 32),
+  body       TEXT    NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT;
+
+CREATE TRIGGER declarations_no_update BEFORE UPDATE ON declarations
+BEGIN SELECT RAISE(ABORT, 'declarations are append-only'); END;
+CREATE TRIGGER declarations_no_delete BEFORE DELETE ON declarations
+BEGIN SELECT RAISE(ABORT, 'declarations are append-only'); END;
+
+CREATE TABLE decisions (
+  request_id INTEGER NOT NULL REFERENCES requests (id),
+  position   INTEGER NOT NULL CHECK (position >= 0),
+  webhook_id TEXT    NOT NULL UNIQUE,
+  action     TEXT    NOT NULL,
+  arguments  TEXT    NOT NULL,
+  digest     BLOB    NOT NULL CHECK (length(digest) = 32),
+  verdict    TEXT    NOT NULL CHECK (verdict = 'auto' OR verdict = 'ask' OR verdict = 'never' OR verdict = 'invalid'),
+  code       TEXT    NOT NULL,
+  reason     TEXT    NOT NULL,
+  at         INTEGER NOT NULL,
+  tx         INTEGER NOT NULL,
+  PRIMARY KEY (request_id, position),
+  CHECK ((verdict IN ('auto', 'ask')) = (code = ''))
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER decisions_no_update BEFORE UPDATE ON decisions
+BEGIN SELECT RAISE(ABORT, 'decisions are append-only'); END;
+CREATE TRIGGER decisions_no_delete BEFORE DELETE ON decisions
+WHEN (SELECT c.purging FROM requests r JOIN conversations c ON c.id = r.conversation_id WHERE r.id = OLD.request_id) IS NOT 1
+BEGIN SELECT RAISE(ABORT, 'decisions are append-only'); END;
+
+CREATE TABLE verdicts (
+  request_id INTEGER NOT NULL,
+  position   INTEGER NOT NULL,
+  verdict    TEXT    NOT NULL CHECK (verdict = 'approve' OR verdict = 'reject'),
+  digest     BLOB    NOT NULL CHECK (length(digest) = 32),
+  actor      TEXT    NOT NULL,
+  reason     TEXT    NOT NULL,
+  at         INTEGER NOT NULL,
+  tx         INTEGER NOT NULL,
+  PRIMARY KEY (request_id, position),
+  FOREIGN KEY (request_id, position) REFERENCES decisions (request_id, position)
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER verdicts_no_update BEFORE UPDATE ON verdicts
+BEGIN SELECT RAISE(ABORT, 'verdicts are append-only'); END;
+CREATE TRIGGER verdicts_no_delete BEFORE DELETE ON verdicts
+WHEN (SELECT c.purging FROM requests r JOIN conversations c ON c.id = r.conversation_id WHERE r.id = OLD.request_id) IS NOT 1
+BEGIN SELECT RAISE(ABORT, 'verdicts are append-only'); END;
+
+CREATE TABLE outbox (
+  id          INTEGER PRIMARY KEY AUTOINCREMENT,
+  request_id  INTEGER NOT NULL REFERENCES requests (id),
+  kind        TEXT    NOT NULL CHECK (kind = 'effect' OR kind = 'compensation' OR kind = 'charge'),
+  position    INTEGER NOT NULL CHECK (position >= 0),
+  webhook_id  TEXT    NOT NULL UNIQUE,
+  destination TEXT    NOT NULL,
+  payload     TEXT    NOT NULL,
+  awaits      INTEGER NOT NULL CHECK (awaits IN (0, 1)),
+  callback_ms INTEGER NOT NULL CHECK (callback_ms >= 0),
+  compensates INTEGER NOT NULL CHECK (compensates IN (0, 1)),
+
+  state       TEXT    NOT NULL CHECK (CASE state WHEN 'pending' THEN 1 WHEN 'delivering' THEN 1 WHEN 'awaiting' THEN 1 WHEN 'dead' THEN 1
+    WHEN 'timed_out' THEN 1 WHEN 'refused' THEN 1 WHEN 'compensating' THEN 1 WHEN 'delivered' THEN 1 WHEN 'abandoned' THEN 1 WHEN 'compensated' THEN 1 ELSE 0 END),
+  steps       INTEGER NOT NULL DEFAULT 0,
+  attempt     INTEGER NOT NULL DEFAULT 0,
+  tries       INTEGER NOT NULL DEFAULT 0,
+  owner       TEXT,
+  lease_until INTEGER,
+  next_at     INTEGER,
+  due_at      INTEGER,
+  first_at    INTEGER,
+  code        TEXT    NOT NULL DEFAULT '',
+  created_at  INTEGER NOT NULL,
+  updated_at  INTEGER NOT NULL,
+  settled_at  INTEGER,
+  tx          INTEGER NOT NULL,
+
+  UNIQUE (request_id, kind, position),
+  CHECK ((state = 'delivering') = (owner IS NOT NULL)),
+  CHECK ((owner IS NULL) = (lease_until IS NULL)),
+  CHECK ((state = 'pending') = (next_at IS NOT NULL)),
+  CHECK ((state = 'awaiting') = (due_at IS NOT NULL)),
+  CHECK ((state IN ('delivered', 'abandoned') OR state = 'compensated') = (settled_at IS NOT NULL)),
+  CHECK ((attempt = 0) = (first_at IS NULL)),
+  CHECK (state <> 'awaiting' OR awaits = 1),
+  CHECK (kind = 'effect' OR (awaits = 0 AND compensates = 0))
+) STRICT;
+CREATE INDEX outbox_due      ON outbox (next_at) WHERE state = 'pending';
+CREATE INDEX outbox_awaiting ON outbox (due_at) WHERE state = 'awaiting';
+CREATE INDEX outbox_busy     ON outbox (id) WHERE state = 'delivering';
+CREATE INDEX outbox_troubled ON outbox (id) WHERE state IN ('dead', 'timed_out') OR state = 'refused';
+
+CREATE TRIGGER outbox_edges BEFORE UPDATE OF state ON outbox
+WHEN NEW.state <> OLD.state AND NOT CASE OLD.state
+  WHEN 'pending'      THEN (NEW.state = 'delivering' AND NEW.attempt = OLD.attempt + 1) OR NEW.state IN ('dead', 'delivered') OR NEW.state IN ('refused', 'compensating') OR NEW.state = 'abandoned'
+  WHEN 'delivering'   THEN NEW.state IN ('pending', 'awaiting') OR NEW.state IN ('delivered', 'dead') OR NEW.state IN ('refused', 'compensating')
+  WHEN 'awaiting'     THEN NEW.state IN ('delivered', 'refused') OR NEW.state IN ('timed_out', 'compensating') OR NEW.state = 'abandoned'
+  WHEN 'dead'         THEN NEW.state IN ('pending', 'delivered') OR NEW.state IN ('refused', 'compensating') OR NEW.state = 'abandoned'
+  WHEN 'timed_out'    THEN NEW.state IN ('pending', 'delivered') OR NEW.state IN ('refused', 'compensating') OR NEW.state = 'abandoned'
+  WHEN 'refused'      THEN NEW.state IN ('compensating', 'abandoned')
+  WHEN 'compensating' THEN NEW.state IN ('compensated', 'abandoned')
+  ELSE 0 END
+BEGIN SELECT RAISE(ABORT, 'outbox: no such edge'); END;
+
+CREATE TRIGGER outbox_identity BEFORE UPDATE OF id, request_id, kind, position, webhook_id, destination, payload, awaits, callback_ms, compensates, created_at, tx ON outbox
+BEGIN SELECT RAISE(ABORT, 'outbox: what leaves does not change'); END;
+
+CREATE TRIGGER outbox_attempt BEFORE UPDATE OF attempt ON outbox
+WHEN NEW.attempt <> OLD.attempt + 1 OR NEW.state <> 'delivering'
+BEGIN SELECT RAISE(ABORT, 'outbox: only a delivery raises the attempt'); END;
+
+CREATE TRIGGER outbox_no_delete BEFORE DELETE ON outbox
+WHEN (SELECT c.purging FROM requests r JOIN conversations c ON c.id = r.conversation_id WHERE r.id = OLD.request_id) IS NOT 1
+BEGIN SELECT RAISE(ABORT, 'outbox: only a purge deletes'); END;
+
+CREATE TABLE deliveries (
+  outbox_id  INTEGER NOT NULL REFERENCES outbox (id),
+  n          INTEGER NOT NULL CHECK (n >= 1),
+  reason     TEXT    NOT NULL CHECK (reason = 'first' OR reason = 'retry' OR reason = 'redrive'),
+  owner      TEXT    NOT NULL,
+  target     TEXT    NOT NULL,
+  started_at INTEGER NOT NULL,
+  ended_at   INTEGER,
+  outcome    TEXT CHECK (outcome = 'ok' OR outcome = 'none' OR outcome = 'definite' OR outcome = 'unknown'),
+  status     INTEGER,
+  code       TEXT,
+  detail     TEXT,
+  tx         INTEGER NOT NULL,
+  PRIMARY KEY (outbox_id, n),
+  CHECK ((ended_at IS NULL) = (outcome IS NULL))
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER deliveries_closed BEFORE UPDATE ON deliveries
+WHEN OLD.outcome IS NOT NULL
+BEGIN SELECT RAISE(ABORT, 'deliveries: a closed delivery does not change'); END;
+CREATE TRIGGER deliveries_no_delete BEFORE DELETE ON deliveries
+WHEN (SELECT c.purging FROM outbox o JOIN requests r ON r.id = o.request_id JOIN conversations c ON c.id = r.conversation_id WHERE o.id = OLD.outbox_id) IS NOT 1
+BEGIN SELECT RAISE(ABORT, 'deliveries are not deleted'); END;
+
+CREATE TABLE callbacks (
+  outbox_id  INTEGER NOT NULL REFERENCES outbox (id),
+  n          INTEGER NOT NULL CHECK (n >= 1),
+  message_id TEXT    NOT NULL,
+  ok         INTEGER NOT NULL CHECK (ok IN (0, 1)),
+  reason     TEXT    NOT NULL,
+  decision   TEXT    NOT NULL CHECK (decision = 'first' OR decision = 'duplicate' OR decision = 'contradiction' OR decision = 'late'),
+  times      INTEGER NOT NULL DEFAULT 1,
+  at         INTEGER NOT NULL,
+  tx         INTEGER NOT NULL,
+  PRIMARY KEY (outbox_id, n),
+  UNIQUE (outbox_id, message_id)
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX callbacks_first ON callbacks (outbox_id) WHERE decision = 'first';
+
+CREATE TRIGGER callbacks_no_update BEFORE UPDATE OF outbox_id, n, message_id, ok, reason, decision, at, tx ON callbacks
+BEGIN SELECT RAISE(ABORT, 'callbacks are append-only'); END;
+CREATE TRIGGER callbacks_no_delete BEFORE DELETE ON callbacks
+WHEN (SELECT c.purging FROM outbox o JOIN requests r ON r.id = o.request_id JOIN conversations c ON c.id = r.conversation_id WHERE o.id = OLD.outbox_id) IS NOT 1
+BEGIN SELECT RAISE(ABORT, 'callbacks are append-only'); END;
+
+CREATE TABLE disabled_destinations (
+  name TEXT    NOT NULL PRIMARY KEY,
+  at   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE audit (
+  id     INTEGER PRIMARY KEY,
+  at     INTEGER NOT NULL,
+  actor  TEXT    NOT NULL,
+  action TEXT    NOT NULL,
+  object TEXT    NOT NULL,
+  reason TEXT    NOT NULL,
+  tx     INTEGER NOT NULL
+) STRICT;
+
+CREATE TRIGGER audit_no_update BEFORE UPDATE ON audit
+BEGIN SELECT RAISE(ABORT, 'audit is append-only'); END;
+CREATE TRIGGER audit_no_delete BEFORE DELETE ON audit
+BEGIN SELECT RAISE(ABORT, 'audit is append-only'); END;
+ALTER TABLE snapshots ADD COLUMN declarations_id INTEGER REFERENCES declarations (id);
+CREATE INDEX ledger_other ON ledger (request_id) WHERE kind IN ('adjustment', 'refund');

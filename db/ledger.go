@@ -1,0 +1,94 @@
+package db
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"semel/chat"
+)
+
+// LedgerBefore returns the number of the last ledger row written before the given
+// time, 0 when there is none. Rows are written in order of time as long as the clock
+// goes forward; where it was set back, the answer is one of those that could be meant.
+func (d *DB) LedgerBefore(ctx context.Context, at time.Time) (id int64, err error) {
+	err = d.read(ctx, func(c *conn) error {
+		var low, high int64 // the answer is in [low, high]
+		if _, err := c.queryRow(sqlSelectLastLedger, nil, &high); err != nil {
+			return err
+		}
+		for low < high {
+			middle := low + (high-low)/2 + 1 // of the rows from low+1 on
+			var found int64
+			var written time.Time
+			if _, err := c.queryRow(sqlSelectLedgerAt, []any{middle}, &found, &written); err != nil {
+				return err
+			}
+			if written.Before(at) {
+				low = found
+			} else {
+				high = middle - 1
+			}
+		}
+		id = low
+		return nil
+	})
+	return id, err
+}
+
+// Spent returns what a user's ledger rows after the given one sum up to, and the
+// number of the last row there is.
+func (d *DB) Spent(ctx context.Context, user, after int64) (micros, last int64, err error) {
+	err = d.readOne(ctx, func(c *conn) error {
+		_, err := c.queryRow(sqlSelectSpent, []any{after, user}, &micros, &last)
+		return err
+	})
+	return micros, last, err
+}
+
+// A Correction changes what a request cost, by hand.
+type Correction struct {
+	RequestID int64
+	Kind      string // "refund", or "adjustment" of a charge that was estimated
+	Micros    int64  // what is added to the sum: a refund is negative
+	Actor     string
+	Reason    string
+}
+
+// Correct appends a correction to the ledger, and who made it and why to the audit.
+// Errors: ErrNotFound; ErrNotNow when the request has no charge, a refund would give
+// back more than was paid, or an adjustment would make the sum negative.
+func (d *DB) Correct(ctx context.Context, c Correction) error {
+	return d.write(ctx, func(tx *Tx) error {
+		r, err := tx.request(c.RequestID)
+		if err != nil {
+			return err
+		}
+		var paid int64
+		charged, err := tx.queryRow(sqlSelectPaid, []any{r.ID}, &paid)
+		if err != nil {
+			return err
+		}
+		if !charged || paid+c.Micros < 0 || c.Kind == "refund" && c.Micros > 0 {
+			return ErrNotNow
+		}
+		var u chat.Usage
+		if _, err := tx.exec(sqlInsertLedger, r.ID, r.Key.UserID, c.Kind, r.Attempt, r.Model, u.InputTokens, u.CachedTokens, u.OutputTokens,
+			c.Micros, false, tx.now, tx.n); err != nil {
+			return fmt.Errorf("insert %s: %w", c.Kind, err)
+		}
+		return tx.audit(c.Actor, c.Kind, fmt.Sprintf("request:%d", r.ID), c.Reason)
+	})
+}
+
+const (
+	sqlSelectLastLedger = `SELECT coalesce(max(id), 0) FROM ledger`
+
+	sqlSelectLedgerAt = `SELECT id, at FROM ledger WHERE id >= ? ORDER BY id LIMIT 1`
+
+	sqlSelectSpent = `SELECT coalesce(sum(CASE WHEN user_id = ?2 THEN micros ELSE 0 END), 0), coalesce(max(id), ?1) FROM ledger WHERE id > ?1`
+
+	sqlSelectPaid = `SELECT (SELECT coalesce(sum(l.micros), 0) FROM ledger l WHERE l.request_id = ?1 AND l.kind = 'charge')
+		+ (SELECT coalesce(sum(l.micros), 0) FROM ledger l WHERE l.request_id = ?1 AND l.kind IN ('adjustment', 'refund'))
+		FROM ledger c WHERE c.request_id = ?1 AND c.kind = 'charge'`
+)
