@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 	"views":                {"chat"},
 	"db":                   {"chat", "search"},
 	"db/dbtest":            {"chat", "db"},
-	"engine":               {"chat", "db", "llm"},
+	"engine":               {"chat", "db", "llm", "outbox"},
 	"catalog":              {"chat", "config", "db", "engine", "llm", "seal"},
 	"handlers":             {"catalog", "chat", "config", "db", "engine", "llm", "search", "static", "views"},
 	"handlers/browsertest": {},

@@ -331,7 +331,7 @@ func (tx *Tx) fillOne(conv, seq int64) error {
 			(?1, 3, 'generating', 'acknowledged', 1, 'worker:fill', 'answered', ?2, ?3),
 			(?1, 4, 'acknowledged', 'committed', 1, 'worker:fill', 'no effects', ?2, ?3)`, []any{id, tx.now, tx.n}},
 		{`INSERT INTO attempts VALUES (?1, 1, 'accepted', 'fill', 'demo', NULL, ?2, ?2, NULL, ?2, 'ok', NULL, 1, 0, 1, 0, ?3 - 1)`, []any{id, tx.now, tx.n}},
-		{sqlInsertSnapshot, []any{id, 1, "demo", "", "filled", "", "[]", "stop", 1, 0, 1, 0, SnapshotDigest("filled", "", "[]"), 0, tx.now, tx.n}},
+		{sqlInsertSnapshot, []any{id, 1, "demo", "", "filled", "", "[]", "stop", 1, 0, 1, 0, SnapshotDigest("filled", "", "[]"), 0, tx.now, tx.n, nil}},
 		{sqlInsertLedger, []any{id, s.Key.UserID, "charge", 1, "demo", 1, 0, 1, 0, 0, tx.now, tx.n}},
 		{sqlInsertProcessed, []any{s.Key.RequestID, conv, s.Key.UserID, id, []byte(s.Fingerprint), tx.now, tx.n}},
 		{`UPDATE conversations SET next_seq = ?, head_seq = ?, ended_tx = ? WHERE id = ?`, []any{seq + 2, seq + 1, tx.n, conv}},

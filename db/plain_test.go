@@ -213,7 +213,7 @@ func (p *plain) finish(r chat.Request, a Answer) error {
 		}
 		if err := p.exec(sqlInsertSnapshot, r.ID, r.Attempt, r.Model, a.UpstreamID, a.Content, a.Reasoning, a.ToolCalls,
 			string(a.Finish), u.InputTokens, u.CachedTokens, u.OutputTokens, u.Estimated,
-			SnapshotDigest(a.Content, a.Reasoning, a.ToolCalls), 0, now, tx); err != nil {
+			SnapshotDigest(a.Content, a.Reasoning, a.ToolCalls), 0, now, tx, nil); err != nil {
 			return err
 		}
 		seq := AnswerSeq(r)
