@@ -19,7 +19,7 @@ import (
 // package needs a line here, and a thought about where it stands.
 var mayImport = map[string][]string{
 	"chat":                 {},
-	"config":               {"chat"},
+	"config":               {"chat", "outbox"},
 	"llm":                  {"chat"},
 	"llm/llmtest":          {"chat", "llm"},
 	"outbox":               {"chat"},

@@ -30,6 +30,9 @@ type Config struct {
 	Models    []Model // never empty; the first is the default model
 	Server    Server
 	Billing   Billing
+	Actions   []Action
+	// Destinations have names for other settings.
+	Destinations []Destination
 
 	origins map[string]string // by key, as [Config.Origin] returns them; absent is default
 }
@@ -52,9 +55,10 @@ type Server struct {
 	Drain time.Duration
 }
 
-// Billing is how money is shown.
+// Billing is how money is shown, and who is told of it.
 type Billing struct {
 	Currency string
+	Deliver  string // name of the destination that gets every charge, "" for none
 }
 
 // A Secret shows itself as "***" wherever it is printed, logged or encoded.
@@ -196,7 +200,10 @@ func load(path string, data []byte, env environ, s Source) (*Config, error) {
 		c.DB = filepath.Join(filepath.Dir(path), c.DB)
 	}
 	wrong = append(wrong, f.later...)
-	wrong = append(wrong, c.loadModels(f.models, filepath.Dir(path), env.model, s.Presets)...)
+	dir := filepath.Dir(path)
+	wrong = append(wrong, c.loadModels(f.tables["models"], dir, env.model, s.Presets)...)
+	wrong = append(wrong, c.loadActions(f.tables["actions"], dir)...)
+	wrong = append(wrong, c.loadDestinations(f.tables["destinations"], dir)...)
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
 	}
@@ -204,7 +211,7 @@ func load(path string, data []byte, env environ, s Source) (*Config, error) {
 }
 
 // Origin says where the value of key came from: "default", "FILE:LINE",
-// "env NAME" or "flag --NAME". A model's keys are named models[N].key.
+// "env NAME" or "flag --NAME". The keys of a list are named models[N].key.
 func (c *Config) Origin(key string) string {
 	if o, ok := c.origins[key]; ok {
 		return o

@@ -80,7 +80,7 @@ price.output = 10
 		Limits:    Limits{1, 2, 3, 65536},
 		Retention: Retention{90 * time.Minute},
 		Server:    Server{0},
-		Billing:   Billing{"EUR"},
+		Billing:   Billing{"EUR", ""},
 		Models: []Model{
 			{Name: "a", Provider: "demo", Price: chat.Price{Input: 1, Cached: 2, Output: 3}, Context: 4, Stream: true, MaxAttempts: 5, OnUnknown: "ask",
 				FirstTokenTimeout: 6 * time.Second, IdleTimeout: 7 * time.Second, Concurrency: 8},
@@ -154,13 +154,12 @@ func TestWhatIsWrongIsNamedWithKeyValueAndPlace(t *testing.T) {
 		{"models = 1", `models (semel.toml:1): must be written as [[models]]`},
 		{"models = [1]", `models[0] (semel.toml:1): must be a table`},
 
-		{"[[actions]]\nname = \"x\"", `actions (semel.toml:1): not supported by this version`},
 		{"[[alerts]]\non = \"disk_free\"", `alerts (semel.toml:1): not supported by this version`},
 		{"[backup]\nevery = \"24h\"", `backup.every = "24h" (semel.toml:2): not supported by this version`},
 		{"[backup]\nkeep = 7", `backup.keep = 7 (semel.toml:2): not supported by this version`},
 		{"[server]\ntls_self_signed = true", `server.tls_self_signed = true (semel.toml:2): not supported by this version`},
 		{"[server]\ntrusted_proxies = [\"10.0.0.1\"]", `server.trusted_proxies = […] (semel.toml:2): not supported by this version`},
-		{"[billing]\ndeliver = \"x\"", `billing.deliver = "x" (semel.toml:2): not supported by this version`},
+		{"[billing]\ndeliver = \"x\"", `billing.deliver = "x" (semel.toml:2): no [[destinations]] has that name`},
 	} {
 		c, err := load("semel.toml", []byte(tt.toml), environ{}, Source{})
 		if err == nil || !strings.Contains(err.Error(), tt.want) {

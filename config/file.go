@@ -24,7 +24,7 @@ type setting struct {
 	value
 }
 
-// A table is one [[models]].
+// A table is one of a list of tables, like one [[models]].
 type table struct {
 	settings []setting
 	origin   string
@@ -33,8 +33,8 @@ type table struct {
 // A file is a parsed semel.toml, not checked against the known keys.
 type file struct {
 	settings []setting
-	models   []table
-	later    findings // tables that this version refuses
+	tables   map[string][]table // by the name of their list
+	later    findings           // tables that this version refuses
 }
 
 func parseFile(path string, data []byte) (file, error) {
@@ -57,21 +57,26 @@ func parseFile(path string, data []byte) (file, error) {
 		}
 		delete(root, name)
 	}
-	if given, ok := root["models"]; ok {
-		delete(root, "models")
+	f.tables = map[string][]table{}
+	for _, kind := range listTables {
+		given, ok := root[kind]
+		if !ok {
+			continue
+		}
+		delete(root, kind)
 		list, ok := given.([]any)
 		if !ok {
-			f.later.add("models (%s): must be written as [[models]]", origin("models"))
+			f.later.add("%s (%s): must be written as [[%s]]", kind, origin(kind), kind)
 		}
 		for i, entry := range list {
-			name := fmt.Sprintf("models[%d]", i)
+			name := fmt.Sprintf("%s[%d]", kind, i)
 			at := func(n string) string { return origin(name + "." + n) }
 			m, ok := entry.(map[string]any)
 			if !ok {
-				f.later.add("%s (%s): must be a table", name, origin("models"))
+				f.later.add("%s (%s): must be a table", name, origin(kind))
 				continue
 			}
-			f.models = append(f.models, table{flatten("", m, at), origin(name)})
+			f.tables[kind] = append(f.tables[kind], table{flatten("", m, at), origin(name)})
 		}
 	}
 	f.settings = flatten("", root, origin)
@@ -98,7 +103,9 @@ func flatten(prefix string, t map[string]any, origin func(string) string) []sett
 
 func isTable(name string) bool {
 	return slices.ContainsFunc(fileKeys(), func(k string) bool {
-		return strings.HasPrefix(k, name+".") || strings.HasPrefix(k, "models."+name+".")
+		return strings.HasPrefix(k, name+".") || slices.ContainsFunc(listTables, func(list string) bool {
+			return strings.HasPrefix(k, list+"."+name+".")
+		})
 	})
 }
 

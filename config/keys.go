@@ -45,7 +45,8 @@ var configKeys = []key[Config]{
 
 	text("billing.currency", "Currency of every price, three letters. Prices are in millionths of it.",
 		func(c *Config) *string { return &c.Billing.Currency }, checkCurrency),
-	later[Config]("billing.deliver"),
+	text("billing.deliver", "Name of a destination that gets every charge through the outbox.",
+		func(c *Config) *string { return &c.Billing.Deliver }, anything),
 
 	later[Config]("backup.every"),
 	later[Config]("backup.keep"),
@@ -94,8 +95,11 @@ var modelKeys = []key[Model]{
 		func(m *Model) *bool { return &m.Background }),
 }
 
-// laterTables are lists of tables that come with a later version.
-var laterTables = []string{"actions", "alerts"}
+// listTables are the lists of tables.
+var listTables = []string{"models", "actions", "destinations"}
+
+// laterTables are those that come with a later version.
+var laterTables = []string{"alerts"}
 
 // maxPrice is a million units of the currency per million tokens.
 const maxPrice = 1_000_000_000_000
@@ -114,6 +118,8 @@ type value struct {
 	text   bool   // from the environment or a flag
 	origin string // as [Config.Origin] returns it
 	secret bool
+	broken bool // it was refused
+	copied bool // it stands elsewhere, where it is judged
 }
 
 // String is the value as a message shows it.
@@ -321,6 +327,8 @@ func checkCurrency(s string) error {
 	return nil
 }
 
+func anything(string) error { return nil }
+
 func notEmpty(s string) error {
 	if s == "" {
 		return errors.New("must not be empty")
@@ -357,9 +365,14 @@ func keyNames[T any](keys []key[T]) []string {
 // fileKeys are all names that may stand at the top of the file.
 func fileKeys() []string {
 	names := append(keyNames(configKeys), laterTables...)
-	for _, k := range modelKeys {
-		names = append(names, "models."+k.name)
+	under := func(list string, keys []string) {
+		for _, k := range keys {
+			names = append(names, list+"."+k)
+		}
 	}
+	under("models", keyNames(modelKeys))
+	under("actions", keyNames(actionKeys))
+	under("destinations", keyNames(destinationKeys))
 	return names
 }
 

@@ -127,9 +127,7 @@ func (c *Config) loadModels(given []table, dir string, env *table, presets []Pre
 				wrong.add("%s (%s): there is another model named %q", prefix, t.origin, m.Name)
 			}
 		}
-		for name, origin := range origins {
-			c.origins[prefix+"."+name] = origin
-		}
+		c.addOrigins(prefix, origins)
 		list = append(list, m)
 	}
 	if env != nil {
@@ -152,16 +150,7 @@ func (c *Config) loadModels(given []table, dir string, env *table, presets []Pre
 // loadModel returns the model that given describes, where its values came from
 // and what is wrong with it. A relative path is relative to dir.
 func loadModel(given table, dir, prefix string, presets []Preset) (Model, map[string]string, findings) {
-	var wrong findings
-	origins := map[string]string{}
-	set := map[string]value{}
-	for _, s := range given.settings {
-		if knownKey(modelKeys, s.name) == nil {
-			wrong = append(wrong, unknownKey("models.", s, keyNames(modelKeys)))
-			continue
-		}
-		set[s.name] = s.value
-	}
+	set, wrong := known(given, "models", modelKeys)
 	knownPreset := true
 	if v, ok := set["preset"]; ok {
 		if p, err := findPreset(presets, v); err != nil {
@@ -180,17 +169,8 @@ func loadModel(given table, dir, prefix string, presets []Preset) (Model, map[st
 	}
 	provider, _ := set["provider"].val.(string)
 	m := modelDefaults(provider)
-	for _, k := range modelKeys {
-		v, ok := set[k.name]
-		if !ok {
-			continue
-		}
-		if err := k.set(&m, v); err != nil {
-			wrong.add("%s.%s = %s (%s): %w", prefix, k.name, v, v.origin, err)
-			continue
-		}
-		origins[k.name] = v.origin
-	}
+	origins, errs := setKeys(&m, set, prefix, modelKeys)
+	wrong = append(wrong, errs...)
 	missing := func(name, hint string) {
 		if _, ok := set[name]; !ok {
 			wrong.add("%s (%s): %s is missing%s", prefix, given.origin, name, hint)
@@ -268,11 +248,21 @@ func findPreset(presets []Preset, v value) (Preset, error) {
 	return Preset{}, fmt.Errorf("there is no such preset; there are %s", strings.Join(names, ", "))
 }
 
-// isSecret reports whether what was given for a key of a model must not be
-// shown. An address is, where it could carry a password.
+// isSecret reports whether what was given for a key must not be shown. An address
+// is, where it could carry a password.
 func isSecret(name string, v any) bool {
 	s, _ := v.(string)
-	return name == "key" || strings.HasPrefix(name, "key.") || name == "url" && strings.ContainsAny(s, "@?")
+	for _, part := range strings.Split(name, ".") {
+		switch part {
+		case "key", "secrets", "password":
+			return true
+		case "url", "status_url":
+			if strings.ContainsAny(s, "@?") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func checkName(s string) error {

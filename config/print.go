@@ -10,8 +10,8 @@ import (
 )
 
 // Print writes everything in force as a semel.toml with a line of documentation
-// above each key and its origin behind it. With redact, keys of providers are
-// replaced; without, the output gives the same configuration when read again.
+// above each key and its origin behind it. With redact, keys of providers, secrets,
+// passwords and the values of queries are replaced; without, the output gives the same configuration when read again.
 func (c *Config) Print(w io.Writer, redact bool) error {
 	out := bufio.NewWriter(w)
 	section := ""
@@ -50,7 +50,39 @@ func (c *Config) Print(w io.Writer, redact bool) error {
 			printKey(out, k.name, k.doc, v, origin)
 		}
 	}
+	for i, a := range c.Actions {
+		a.Destination = a.Destination.shown(redact)
+		if a.Compensate != nil {
+			t := a.Compensate.shown(redact)
+			a.Compensate = &t
+		}
+		printList(out, c, fmt.Sprintf("actions[%d]", i), &a, actionKeys, func(name string) bool {
+			return a.Destination.Kind == "" && strings.HasPrefix(name, "destination.") ||
+				a.Compensate == nil && strings.HasPrefix(name, "compensate.")
+		})
+	}
+	for i, d := range c.Destinations {
+		d.Target = d.Target.shown(redact)
+		printList(out, c, fmt.Sprintf("destinations[%d]", i), &d, destinationKeys, nil)
+	}
 	return out.Flush()
+}
+
+// printList writes one table of a list, without the keys that are left out and
+// those that are optional and not given.
+func printList[T any](w io.Writer, c *Config, at string, t *T, keys []key[T], leftOut func(string) bool) {
+	list, _, _ := strings.Cut(at, "[")
+	fmt.Fprintf(w, "\n[[%s]]\n", list)
+	for _, k := range keys {
+		if leftOut != nil && leftOut(k.name) {
+			continue
+		}
+		switch v := k.get(t); v {
+		case `""`, `"0s"`, "[]":
+		default:
+			printKey(w, k.name, k.doc, v, c.Origin(at+"."+k.name))
+		}
+	}
 }
 
 func printKey(w io.Writer, name, doc, value, origin string) {
