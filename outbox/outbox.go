@@ -45,7 +45,7 @@ const (
 	CodeTimeout         = "timeout"          // none or unknown: no answer in time
 	CodeInterrupted     = "interrupted"      // none or unknown: this server stopped waiting
 	CodeLineLost        = "line_lost"        // none or unknown: the connection ended before an answer
-	CodeBadAnswer       = "bad_answer"       // unknown: an answer that is not understood
+	CodeBadAnswer       = "bad_answer"       // none or unknown: an answer that is not understood
 	CodeReceiverFailed  = "receiver_failed"  // unknown: 408, 500, 502, 504 and their like
 	CodeReceiverBusy    = "receiver_busy"    // definite: 429, 503, or an SMTP reply of 4xx
 	CodeReceiverRefused = "receiver_refused" // definite: any other status

@@ -365,7 +365,7 @@ func explain(ctx context.Context, err error, host string) (code, detail string) 
 		return CodeAddressRefused, host + " is at an address that may not be called: one of this machine, of a private network, for a special purpose, or one for plain text that is not allowed."
 	case errors.Is(ctx.Err(), context.Canceled):
 		return CodeInterrupted, "The delivery was interrupted on this side."
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(ctx.Err(), context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return CodeTimeout, host + " gave no answer in time."
 	case errors.As(err, &name):
 		return CodeUnreachable, "The name of " + host + " could not be resolved."
