@@ -13,7 +13,9 @@ import { prepare } from './copy.js';
 import { Drafts } from './drafts.js';
 import { Earlier } from './earlier.js';
 import { Follow } from './follow.js';
+import { help } from './help.js';
 import { page } from './html.js';
+import { layers } from './layers.js';
 import { Log, all } from './log.js';
 import { Outbox, attemptOf, judge } from './outbox.js';
 import { Queue } from './queue.js';
@@ -179,7 +181,6 @@ class Chat {
     document.addEventListener('click', (event) => {
       const button = /** @type {HTMLElement} */ (event.target).closest?.('[data-action]');
       const action = /** @type {HTMLElement | null} */ (button)?.dataset.action;
-      for (const menu of all(document, 'details.choice[open]')) if (!menu.contains(/** @type {Node} */ (event.target))) menu.removeAttribute('open');
       if (!button || !action) return;
       if (button.closest('#log')) this.acts.act(action, button, event);
       if (action === 'retry') {
@@ -189,13 +190,6 @@ class Chat {
       if (action === 'suggest') this.composer.suggest(/** @type {HTMLElement} */ (button).dataset.text ?? '');
       if (action === 'double') this.#double(/** @type {HTMLButtonElement} */ (button));
     });
-    document.addEventListener('keydown', (event) => {
-      const menu = event.key === 'Escape' && /** @type {Element} */ (event.target).closest?.('details.choice[open]');
-      if (!menu) return;
-      menu.removeAttribute('open');
-      /** @type {HTMLElement} */ (menu.querySelector('summary')).focus();
-      event.stopImmediatePropagation(); // it closes the menu and stops nothing
-    }, true);
     document.addEventListener('visibilitychange', () => this.#seen());
     addEventListener('pageshow', (event) => event.persisted && this.#seen());
     addEventListener('pagehide', () => this.#leave());
@@ -658,6 +652,8 @@ function storageWorks() {
 if (storageWorks()) {
   document.documentElement.classList.add('js');
   adopt();
+  layers();
+  help();
   const none = { session: () => '', busy: () => false, standing: () => {}, leaving: () => {}, deleted: () => {} };
   if ($('#composer')) new Chat();
   else new Sidebar({ fetch: call, chat: none }).start();

@@ -49,7 +49,7 @@ export class Composer {
     this.text = /** @type {HTMLTextAreaElement} */ (form.elements.namedItem('content'));
     this.sendButton = /** @type {HTMLButtonElement} */ (form.querySelector('#send'));
     this.stopButton = /** @type {HTMLButtonElement} */ (form.querySelector('#stop'));
-    this.limit = new Limit(this.text, /** @type {HTMLElement} */ (document.getElementById('limit')));
+    this.limit = new Limit(this.text, /** @type {HTMLElement} */ (document.getElementById('limit')), announce);
     this.folded = /** @type {HTMLElement} */ (form.querySelector('#folded'));
 
     const composition = new Composition(this.text);
@@ -63,7 +63,7 @@ export class Composer {
       if (composition.sends(event, enterBreaks())) event.preventDefault();
     });
     document.addEventListener('keydown', (event) => {
-      if (this.#running && !document.querySelector(':popover-open:not(#toast)') && composition.stops(event)) stop();
+      if (this.#running && !document.querySelector(':popover-open:not(#toast), dialog[open]') && composition.stops(event)) stop();
     });
     this.text.addEventListener('input', () => {
       this.#keep();
@@ -283,11 +283,13 @@ export class Composer {
 /** How much of what the server takes a text is: said only near the end of it. */
 class Limit {
   #encoder = new TextEncoder();
+  #said = ''; // 'near' or 'over', once it was announced: not with each letter
 
-  /** @param {HTMLTextAreaElement} field @param {HTMLElement} counter */
-  constructor(field, counter) {
+  /** @param {HTMLTextAreaElement} field @param {HTMLElement} counter @param {(text: string) => void} announce */
+  constructor(field, counter, announce) {
     this.field = field;
     this.counter = counter;
+    this.announce = announce;
   }
 
   get #most() {
@@ -314,6 +316,9 @@ class Limit {
     this.counter.hidden = bytes < most * 0.9;
     this.counter.classList.toggle('over', over);
     this.field.setAttribute('aria-invalid', String(over));
-    if (!this.counter.hidden) this.counter.textContent = over ? t('js.limit.over', { n: bytes - most, most }) : t('js.limit.near', { n: bytes, most });
+    const is = over ? 'over' : this.counter.hidden ? '' : 'near';
+    if (is) this.counter.textContent = over ? t('js.limit.over', { n: bytes - most, most }) : t('js.limit.near', { n: bytes, most });
+    if (is && is !== this.#said) this.announce(this.counter.textContent ?? '');
+    this.#said = is;
   }
 }

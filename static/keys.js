@@ -85,3 +85,8 @@ export function onEnterChosen(changed) {
 export function sendingKey() {
   return /Mac|iPhone|iPad/.test(navigator.platform) ? '⌘' : 'Ctrl';
 }
+
+/** What the keys are called that send and that break the line. */
+export function keyNames() {
+  return enterBreaks() ? { send: `${sendingKey()}+Enter`, break: 'Enter' } : { send: 'Enter', break: 'Shift+Enter' };
+}

@@ -28,6 +28,9 @@ export class RowMenu {
       const open = /** @type {ToggleEvent} */ (event).newState === 'open';
       this.#button?.setAttribute('aria-expanded', String(open));
     });
+    element.addEventListener('focusout', (event) => {
+      if (event.relatedTarget && !element.contains(/** @type {Node} */ (event.relatedTarget))) element.hidePopover();
+    });
     element.addEventListener('keydown', (event) => {
       const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
       if (!step) return;

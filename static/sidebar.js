@@ -4,6 +4,7 @@
 
 import { serverNow } from './clock.js';
 import { Feed } from './feed.js';
+import { Composition } from './keys.js';
 import { RowMenu, openRename } from './rowmenu.js';
 import { Rows } from './rows.js';
 import { explain, t } from './strings.js';
@@ -106,8 +107,14 @@ export class Sidebar {
       clearTimeout(this.#typed);
       if (!event.isComposing) this.#typed = setTimeout(() => this.search(), typing);
     });
+    const composition = new Composition($('#q'));
     $('#q').addEventListener('keydown', (/** @type {KeyboardEvent} */ event) => {
-      if (event.key === 'Escape' && $('#q').value) event.stopPropagation(); // it empties the field and stops no answer
+      if (!composition.stops(event) || !$('#q').value) return;
+      event.preventDefault(); // it closes no list
+      event.stopPropagation(); // and stops no answer
+      clearTimeout(this.#typed);
+      $('#q').value = '';
+      this.search();
     });
     $('#q').addEventListener('compositionend', () => {
       clearTimeout(this.#typed);

@@ -20,7 +20,6 @@ export class Toast {
    */
   show(text, undo, until = 0, now = 0) {
     clearTimeout(this.#late);
-    this.text.textContent = text;
     this.action.hidden = !undo;
     this.action.onclick = () => {
       this.hide();
@@ -28,6 +27,7 @@ export class Toast {
     };
     if (this.element.matches(':popover-open')) this.element.hidePopover(); // to the top again, above a drawer that came since
     this.element.showPopover();
+    this.text.textContent = text; // only what changes while it is there is read out
     if (until > now) this.#late = setTimeout(() => this.hide(), Math.min(until - now, 2 ** 31 - 1));
     else if (!undo) this.#late = setTimeout(() => this.hide(), 8000);
   }

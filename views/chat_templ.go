@@ -652,7 +652,7 @@ func composer(p ChatPage) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 51, "</button></form><p class=\"hint under\"><span id=\"limit\" role=\"status\" hidden></span> <span id=\"keys\" hidden><span></span> <button class=\"link\" type=\"button\"></button></span></p></footer>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 51, "</button></form><p class=\"hint under\"><span id=\"limit\" hidden></span> <span id=\"keys\" hidden><span></span> <button class=\"link\" type=\"button\"></button></span></p></footer>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
