@@ -62,15 +62,15 @@ func (m *moods) Stream(ctx context.Context, c llm.Call, emit func(llm.Piece)) (l
 }
 
 // moodyRig is a rig whose model has moods; a second model does what it is told.
-func moodyRig(t *testing.T) (*rig, *moods) {
+func moodyRig(t *testing.T, change ...func(*engine.Options, *handlers.Options)) (*rig, *moods) {
 	t.Helper()
 	m := &moods{}
-	r := newRig(t, func(e *engine.Options, _ *handlers.Options) {
+	moody := func(e *engine.Options, _ *handlers.Options) {
 		m.model = e.Models[0].Client.(*model)
 		e.Models[0].Client, e.Models[0].Rerun = m, false
 		e.Models = append(e.Models, engine.Model{Name: "other", Client: m.model, Price: e.Models[0].Price})
-	})
-	return r, m
+	}
+	return newRig(t, append(change, moody)...), m
 }
 
 // last is the selector of the last message of a role.
