@@ -420,6 +420,7 @@ class Chat {
     const over = () => {
       this.outbox.settle(requestId);
       this.#stream = undefined;
+      this.#view++; // a page that was asked for before this end would take it back
     };
     this.#stream = new Stream({
       requestId,
@@ -585,9 +586,11 @@ class Chat {
       else document.body.dataset[name] = value;
     }
     if (location.pathname === `/c/${this.session}`) history.replaceState(history.state, '', this.#at ? `?at=${this.#at}` : location.pathname);
-    $('#another')?.remove();
-    const another = fresh.querySelector('#another');
-    if (another) $('#composer').before(document.adoptNode(another));
+    const [another, now] = [$('#another'), fresh.querySelector('#another')];
+    if (!another?.isEqualNode(now)) {
+      another?.remove();
+      if (now) $('#composer').before(document.adoptNode(now));
+    }
     // What the server has not heard of stands where it was put.
     for (const entry of this.outbox.list()) {
       if (entry.sessionId === this.session && (entry.state === 'sending' || entry.state === 'kept')) this.#showUnheard(entry);

@@ -112,12 +112,17 @@ export class Log {
         const fresh = /** @type {HTMLAnchorElement} */ (document.importNode(found, true));
         // What the server has not got has no receipt.
         if (mark !== 'sending' && mark !== 'kept') fresh.href = `/c/${document.body.dataset.session}/r/${encodeURIComponent(holder.dataset.request ?? '')}`;
-        old?.replaceWith(fresh);
+        if (old) sync(old, fresh);
       }
     }
+    this.why(holder, why);
+    this.#again(holder, mark === 'failed' || mark === 'unknown');
+  }
+
+  /** Says beside the mark why it is so. @param {HTMLElement} holder @param {string} why */
+  why(holder, why) {
     const reason = holder.querySelector('.why');
     if (reason && reason.textContent?.trim() !== why) reason.textContent = why;
-    this.#again(holder, mark === 'failed' || mark === 'unknown');
   }
 
   /** Shows the stored state of a request. @param {HTMLElement} holder @param {string} state */
@@ -200,37 +205,41 @@ function settled(article) {
 }
 
 /**
- * Makes an article what the server says it is, and leaves alone what is so
- * already: a selection in its text, an open editor, a focused button.
- * @param {HTMLElement} here @param {HTMLElement} fresh
+ * Makes an element what the server says it is. What is there already stays the same
+ * node, and moves only when its order changed: a selection, a focused button, one that
+ * is just being pressed.
+ * @param {Element} here @param {Element} fresh
  */
 function sync(here, fresh) {
   if (here.classList.contains('editing')) return;
-  for (const { name } of [...here.attributes]) if (!fresh.hasAttribute(name)) here.removeAttribute(name);
+  if (here.className === 'body') {
+    if (asServed(here) !== fresh.innerHTML.trim()) here.replaceWith(document.adoptNode(fresh));
+    return;
+  }
+  for (const { name } of [...here.attributes]) if (name !== 'open' && !fresh.hasAttribute(name)) here.removeAttribute(name);
   for (const { name, value } of fresh.attributes) if (here.getAttribute(name) !== value) here.setAttribute(name, value);
-  let next = here.firstElementChild;
-  const kept = new Set();
-  for (const child of [...fresh.children]) {
-    const same = [...here.children].find((c) => !kept.has(c) && alike(c, child));
+  const left = new Set(here.childNodes);
+  const pairs = [...fresh.childNodes].map((child) => {
+    const same = [...left].find((node) => alike(node, child));
+    if (same) left.delete(same);
+    return { child, same };
+  });
+  for (const node of left) node.remove();
+  let next = here.firstChild;
+  for (const { child, same } of pairs) {
     if (!same) {
-      const open = here.querySelector('details')?.open;
       here.insertBefore(document.adoptNode(child), next);
-      if (open && child instanceof HTMLDetailsElement) child.open = true;
-      kept.add(child);
       continue;
     }
-    kept.add(same);
-    if (same === next) next = next.nextElementSibling;
+    if (same === next) next = same.nextSibling;
     else here.insertBefore(same, next);
-    while (next && kept.has(next)) next = next.nextElementSibling;
+    if (same instanceof Element) sync(same, /** @type {Element} */ (child));
+    else if (same.nodeValue !== child.nodeValue) same.nodeValue = child.nodeValue;
   }
-  for (const child of [...here.children]) if (!kept.has(child)) child.remove();
 }
 
-/** @param {Element} a on screen @param {Element} b from the server */
+/** @param {Node} a on screen @param {Node} b from the server: whether they are the same thing, whatever it says */
 function alike(a, b) {
-  if (a.className !== b.className) return false;
-  if (a.className === 'body') return asServed(a) === b.innerHTML.trim();
-  if (a instanceof HTMLDetailsElement) return a.textContent === b.textContent && a.hidden === /** @type {HTMLElement} */ (b).hidden;
-  return a.outerHTML.replaceAll(' open=""', '') === b.outerHTML; // an open menu stays so
+  if (!(a instanceof HTMLElement && b instanceof HTMLElement)) return a.nodeName === b.nodeName;
+  return a.localName === b.localName && a.classList[0] === b.classList[0] && a.dataset.action === b.dataset.action && a.dataset.model === b.dataset.model;
 }

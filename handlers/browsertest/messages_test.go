@@ -26,6 +26,7 @@ type moods struct {
 	*model
 	mu       sync.Mutex
 	fails    bool          // under mu; the next calls are refused
+	breaks   error         // under mu; how the next answers end after their text, nil: well
 	thoughts string        // under mu
 	thinks   chan struct{} // under mu; closed when it has thought, nil: at once
 }
@@ -39,7 +40,7 @@ func (m *moods) set(f func(*moods)) {
 // Stream implements [llm.Client].
 func (m *moods) Stream(ctx context.Context, c llm.Call, emit func(llm.Piece)) (llm.Answer, error) {
 	m.mu.Lock()
-	fails, thoughts, thinks := m.fails, m.thoughts, m.thinks
+	fails, breaks, thoughts, thinks := m.fails, m.breaks, m.thoughts, m.thinks
 	m.mu.Unlock()
 	if fails {
 		m.model.mu.Lock()
@@ -58,6 +59,9 @@ func (m *moods) Stream(ctx context.Context, c llm.Call, emit func(llm.Piece)) (l
 	}
 	a, err := m.model.Stream(ctx, c, emit)
 	a.Reasoning = thoughts
+	if breaks != nil && err == nil {
+		return llm.Answer{}, breaks
+	}
 	return a, err
 }
 
@@ -392,6 +396,7 @@ func TestReceiptOfAStoppedQuestion(t *testing.T) {
 // Copying works where there is no clipboard: plain http, and not localhost.
 func TestCopyOnPlainHTTP(t *testing.T) {
 	r := newRig(t, func(_ *engine.Options, h *handlers.Options) { h.Hosts = []string{"semel.test"} })
+	copies(t)
 	u, err := url.Parse(r.url)
 	if err != nil {
 		t.Fatal(err)
@@ -459,6 +464,7 @@ func TestReadingWhileAnAnswerGrows(t *testing.T) {
 		p.scrollIntoView({block: 'center', behavior: 'instant'});
 		getSelection().selectAllChildren(p);
 		window.read = p;
+		window.copyButton = document.querySelector('.code .copy');
 		return new Promise((resume) => requestAnimationFrame(() => requestAnimationFrame(() => resume(p.getBoundingClientRect().top))));
 	})()`, last("assistant"))
 	selected := js[string](tb, `getSelection().toString()`)
@@ -470,8 +476,8 @@ func TestReadingWhileAnAnswerGrows(t *testing.T) {
 		if got := js[string](tb, `getSelection().toString()`); got != selected || !strings.Contains(got, "Paragraph 6") {
 			t.Errorf("%s the selection is %q, it was %q", when, got, selected)
 		}
-		if !js[bool](tb, `read.isConnected`) {
-			t.Errorf("%s the paragraph is another one", when)
+		if !js[bool](tb, `read.isConnected && copyButton.isConnected`) {
+			t.Errorf("%s the paragraph, or the button beside it, is another one", when)
 		}
 	}
 	r.model.upTo(3 * b.Len() / 4)
@@ -483,6 +489,85 @@ func TestReadingWhileAnAnswerGrows(t *testing.T) {
 	stays("at the end")
 	tb.click("#latest", 1)
 	tb.wait(`document.documentElement.scrollHeight - innerHeight - scrollY < 30 && document.querySelector('#latest').hidden`)
+	r.check(1, tb)
+}
+
+// held makes every document that the page fetches wait until the test calls arrive().
+func (tb *tab) held() *tab {
+	tb.t.Helper()
+	tb.before(`{ const real = fetch; window.hold = false; window.fetch = async (url, init) => {
+		const response = await real(url, init);
+		if (window.hold && init?.headers?.Accept === 'text/html') await new Promise((resume) => { window.arrive = resume; });
+		return response;
+	}; }`)
+	return tb
+}
+
+// What the page reads anew comes when it likes, even between the two halves of a click.
+func TestAClickUnderAMessageCountsWhateverArrivesMeanwhile(t *testing.T) {
+	r, m := moodyRig(t)
+	m.set(func(m *moods) { m.fails = true })
+	tb := newProfile(t).open("").held().allow(failedReply)
+	tb.visit(r.url + "/")
+	js[any](tb, `(hold = true)`)
+	first := tb.send("[[echo alpha]]")
+	tb.marked(first, "failed")
+	m.set(func(m *moods) { m.fails = false })
+	tb.wait(`window.arrive`)
+	press := func(selector string, arrives func()) {
+		t.Helper()
+		at := tb.center(selector)
+		tb.mouse(input.DispatchMouseEventTypeMousePressed, at, 1)
+		arrives()
+		tb.mouse(input.DispatchMouseEventTypeMouseReleased, tb.center(selector), 1)
+	}
+	press(`.again > [data-action=retry]`, func() {
+		js[any](tb, `(hold = false, arrive())`)
+		tb.wait(`document.querySelector('%s').dataset.seq`, last("user"))
+	})
+	tb.marked(first, "answered")
+
+	// Its mark leads to the receipt, whatever it says by now.
+	r.model.upTo(0)
+	second := tb.send("[[echo beta]]")
+	tb.marked(second, "answering")
+	press(`article[data-request="`+second+`"] a.mark`, func() {
+		r.model.upTo(whole)
+		tb.marked(second, "answered")
+		tb.numbered()
+	})
+	tb.wait(`document.querySelector('dialog[open] .timeline')`)
+	tb.key("Escape", 27, "")
+	r.check(3, tb)
+}
+
+// A page that was read before the end of an answer, and comes after it, takes nothing
+// back.
+func TestAPageFromBeforeTheEndChangesNothingAfterIt(t *testing.T) {
+	r := newRig(t)
+	tb := newProfile(t).open("").watch().held()
+	tb.visit(r.url + "/")
+	r.model.upTo(40)
+	id := tb.send("[[tokens 60]] [[rate 200]]")
+	tb.grown(id, 20)
+	js[any](tb, `(hold = true, document.dispatchEvent(new Event('visibilitychange')))`) // looked at again
+	tb.wait(`window.arrive`)
+	r.model.upTo(whole)
+	tb.marked(id, "answered")
+	js[any](tb, `{
+		const mark = document.querySelector('#log .mark'), before = document.querySelector('#live').textContent;
+		window.back = [];
+		new MutationObserver(() => {
+			if (mark.dataset.mark !== 'answered' || !mark.isConnected) back.push(mark.dataset.mark);
+			if (document.querySelector('#live').textContent !== before) back.push(document.querySelector('#live').textContent);
+		}).observe(document.body, {subtree: true, childList: true, attributes: true, characterData: true});
+		hold = false;
+		arrive();
+	}`)
+	tb.numbered()
+	if back := js[[]string](tb, `back`); len(back) > 0 || js[seen](tb, `seen`).Shrank > 0 {
+		t.Errorf("after the end the page said %q, and the text shrank by %d characters", back, js[seen](tb, `seen`).Shrank)
+	}
 	r.check(1, tb)
 }
 
