@@ -25,6 +25,7 @@ import { Sidebar } from './sidebar.js';
 import { Stream } from './stream.js';
 import { countWords, explain, t } from './strings.js';
 import { ulid } from './ulid.js';
+import { Wait } from './wait.js';
 
 /** @param {string} selector @returns {any} */
 const $ = (selector) => document.querySelector(selector);
@@ -57,6 +58,7 @@ class Chat {
     this.session = session;
     this.fresh = fresh !== undefined; // nothing of this conversation was accepted yet
     this.log = new Log($('#log'));
+    this.wait = new Wait(this.log);
     this.follow = new Follow($('#latest'));
     this.drafts = new Drafts(localStorage);
     this.outbox = new Outbox({
@@ -405,6 +407,7 @@ class Chat {
   #join() {
     const running = this.log.holders().find((q) => this.#live(q));
     this.composer.running(running !== undefined);
+    this.wait.of(running);
     this.queue.show();
     if (!running) this.outbox.look();
     if (document.hidden || this.#stream || !running) return;

@@ -18,3 +18,9 @@ export function ulid(time) {
   for (const byte of random) id += alphabet[byte & 31];
   return id;
 }
+
+/** @param {string} id @returns {number} when it was minted, NaN where it is no ULID */
+export function timeOf(id) {
+  if (!/^[0-7][0-9A-HJKMNP-TV-Z]{25}$/.test(id)) return NaN;
+  return [...id.slice(0, 10)].reduce((time, c) => time * 32 + alphabet.indexOf(c), 0);
+}

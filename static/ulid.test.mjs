@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { readClock, serverNow, setClock } from './clock.js';
-import { ulid } from './ulid.js';
+import { timeOf, ulid } from './ulid.js';
 
 test('an id is a ULID of the time it was minted', () => {
   assert.match(ulid(Date.now()), /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/);
@@ -44,4 +44,10 @@ test('a wrong clock of the device does not reach the id', () => {
   setClock(NaN);
   assert.ok(Math.abs(serverNow() - (server - 86_400_000)) < 2000);
   setClock(Date.now());
+});
+
+test('an id tells when it was minted, another does not', () => {
+  assert.equal(timeOf(ulid(1_700_000_000_123)), 1_700_000_000_123);
+  assert.ok(Number.isNaN(timeOf('order-2024-0001')));
+  assert.ok(Number.isNaN(timeOf('f81d4fae-7dec-11d0-a765-00a0c91e6bf6')));
 });
