@@ -35,7 +35,6 @@ type exchange struct {
 	Method, Path string
 	RequestID    string // of a chat message
 	Body         string
-	At           time.Time
 }
 
 // A fault is what is done to an exchange; the zero fault is nothing.
@@ -154,19 +153,12 @@ func (p *proxy) posts(path, id string) (list []exchange) {
 	return list
 }
 
-// last returns when the last thing was sent that is no GET.
-func (p *proxy) last() time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.sent[len(p.sent)-1].At
-}
-
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	e := exchange{Method: r.Method, Path: r.URL.Path, Body: string(body), At: time.Now()}
+	e := exchange{Method: r.Method, Path: r.URL.Path, Body: string(body)}
 	if r.Method == http.MethodPost && r.URL.Path == "/api/chat" {
 		var m struct{ RequestID string }
 		_ = json.Unmarshal(body, &m) // a body of another kind has none

@@ -3,7 +3,6 @@ package browsertest
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"semel/chat"
 	"semel/engine"
@@ -131,13 +130,13 @@ func TestAnswerEndsWithoutAnybodyWatching(t *testing.T) {
 }
 
 // stopped waits for the end of the model's call, and fails the test unless it was
-// cancelled within a second of what the page sent last.
+// cancelled. That it takes less than a second is the engine's to keep, and tested there
+// with a clock that no other program slows down.
 func (r *rig) stopped(id string) {
 	r.t.Helper()
 	until(r.t, "the call ends", func() bool { return !r.model.of(id)[0].ended.IsZero() })
-	w := r.model.of(id)[0]
-	if took := w.ended.Sub(r.proxy.last()); !w.cancelled || took > time.Second {
-		r.t.Errorf("the model's call ended %s after Stop (cancelled: %v), want within a second", took, w.cancelled)
+	if !r.model.of(id)[0].cancelled {
+		r.t.Error("the model's call went on to its end after Stop")
 	}
 }
 
