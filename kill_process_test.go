@@ -24,7 +24,7 @@ import (
 
 // patience is how long a test waits for what must come soon. It is never waited
 // out on a good day, and CI machines have bad ones.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 var build struct {
 	once   sync.Once

@@ -274,7 +274,7 @@ type reply struct {
 }
 
 // limit is how long a test waits for anything before it gives up.
-const limit = 40 * time.Second
+const limit = 2 * time.Minute
 
 // open sends a request. body is a string as it is, nil for none, or else JSON.
 // header are names and values in turn.

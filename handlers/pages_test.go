@@ -120,7 +120,7 @@ func (r *room) form(s sight) (action, id string) {
 // eventually reads a page until it contains text.
 func (r *room) eventually(path, text string) sight {
 	r.t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; {
+	for deadline := time.Now().Add(limit); ; {
 		s := r.get(path)
 		if strings.Contains(s.body, text) {
 			return s

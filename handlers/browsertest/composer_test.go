@@ -448,25 +448,29 @@ func TestPastingAMegabyteIsQuick(t *testing.T) {
 	copies(t)
 	tb := newProfile(t).open(r.url + "/")
 	js[any](tb, `(() => {
-		const from = document.createElement('textarea');
-		from.value = 'one line of a long text, which in the end comes to 中文\n'.repeat(20_000).slice(0, 1_000_000);
-		document.body.append(from);
-		from.select();
-		window.pasted = 'nothing after a copy that ' + (document.execCommand('copy') ? 'worked' : 'failed');
-		addEventListener('paste', (e) => { pasted = e.clipboardData.getData('text/plain').length + ' of ' + [...e.clipboardData.types]; }, true);
-		from.remove();
-		document.querySelector('#text').focus();
 		window.took = [];
+		addEventListener('paste', (e) => { window.pasted = e.clipboardData.getData('text/plain').length; }, true);
 		addEventListener('keydown', () => {
 			const begun = performance.now();
 			requestAnimationFrame(() => setTimeout(() => took.push(performance.now() - begun)));
 		}, true);
 	})()`)
-	call(tb, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeRawKeyDown, Key: "v", Code: "KeyV", WindowsVirtualKeyCode: 86, Modifiers: 2, Commands: []string{"paste"}})
-	tb.wait(`took.length === 1`)
-	if got := js[string](tb, `pasted`); got != "1000000 of text/plain" {
-		t.Fatalf("the clipboard has %s: no test", got)
-	}
+	// The clipboard of the browser is sometimes empty again when other pages close.
+	until(t, "what was copied is pasted", func() bool {
+		js[any](tb, `(() => {
+			const from = document.createElement('textarea');
+			from.value = 'one line of a long text, which in the end comes to 中文\n'.repeat(20_000).slice(0, 1_000_000);
+			document.body.append(from);
+			from.select();
+			document.execCommand('copy');
+			from.remove();
+			document.querySelector('#text').focus();
+			took = [];
+		})()`)
+		call(tb, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeRawKeyDown, Key: "v", Code: "KeyV", WindowsVirtualKeyCode: 86, Modifiers: 2, Commands: []string{"paste"}})
+		tb.wait(`took.length === 1`)
+		return js[int](tb, `window.pasted ?? 0`) > 0
+	})
 	t.Logf("a paste of 1 MB: %.0f ms from the key to the paint", js[float64](tb, `took[0]`))
 	tb.wait(`document.querySelector('#folded').checkVisibility()`) // what makes it quick: it is not laid out
 	if n := len(tb.field()); n != 1_000_000+4*18_518 {             // two letters in each line have three bytes
