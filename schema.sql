@@ -14,7 +14,7 @@
 --             write queue has its own, so "written in the same transaction" is
 --             an equality that SQL can check, group commit or not. An import has
 --             one for each acceptance and each end that it writes.
---   record    transitions, snapshots, messages and ledger are only ever
+--   record    transitions, snapshots, messages, carried and ledger are only ever
 --             inserted; triggers refuse the rest, except that purging a deleted
 --             conversation may delete what hangs under it (never the ledger).
 --
@@ -343,6 +343,55 @@ BEGIN SELECT RAISE(ABORT, 'messages are append-only'); END;
 CREATE TRIGGER messages_no_delete BEFORE DELETE ON messages
 WHEN (SELECT purging FROM conversations WHERE id = OLD.conversation_id) IS NOT 1
 BEGIN SELECT RAISE(ABORT, 'messages are append-only'); END;
+
+-- What files hold: once, whoever uploaded it. What an image is was read from its
+-- bytes; whatever is none is text.
+CREATE TABLE contents (
+  sha256     BLOB    NOT NULL PRIMARY KEY CHECK (length(sha256) = 32),
+  media_type TEXT    NOT NULL CHECK (media_type = 'text/plain' OR media_type = 'image/png' OR media_type = 'image/jpeg' OR media_type = 'image/gif' OR media_type = 'image/webp'),
+  width      INTEGER NOT NULL CHECK (width  >= 0),  -- of an image; 0 of a text
+  height     INTEGER NOT NULL CHECK (height >= 0),
+  tokens     INTEGER NOT NULL,                      -- estimated
+  content    BLOB    NOT NULL CHECK (length(content) > 0),
+  CHECK ((media_type = 'text/plain') = (width = 0) AND (width = 0) = (height = 0))
+) STRICT;
+
+CREATE TRIGGER contents_no_update BEFORE UPDATE ON contents
+BEGIN SELECT RAISE(ABORT, 'contents are immutable'); END;
+
+-- Who uploaded what, under which name: the id follows from these three. A user can
+-- name no other upload. One that no question carries goes after a while, and a
+-- content with the last upload of it.
+CREATE TABLE attachments (
+  id          TEXT    NOT NULL PRIMARY KEY CHECK (length(id) = 32),
+  user_id     INTEGER NOT NULL REFERENCES users (id),
+  sha256      BLOB    NOT NULL REFERENCES contents (sha256),
+  name        TEXT    NOT NULL CHECK (name <> ''),
+  uploaded_at INTEGER NOT NULL            -- the last time
+) STRICT;
+CREATE INDEX attachments_content  ON attachments (sha256);
+CREATE INDEX attachments_uploaded ON attachments (uploaded_at);
+
+CREATE TRIGGER attachments_identity BEFORE UPDATE OF id, user_id, sha256, name ON attachments
+BEGIN SELECT RAISE(ABORT, 'attachments: only the time changes'); END;
+
+-- What a question carries, in order, written with its acceptance.
+CREATE TABLE carried (
+  conversation_id INTEGER NOT NULL,
+  seq             INTEGER NOT NULL,
+  n               INTEGER NOT NULL CHECK (n >= 1),
+  attachment_id   TEXT    NOT NULL REFERENCES attachments (id),
+  tx              INTEGER NOT NULL,
+  PRIMARY KEY (conversation_id, seq, n),
+  FOREIGN KEY (conversation_id, seq) REFERENCES messages (conversation_id, seq)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX carried_attachment ON carried (attachment_id);
+
+CREATE TRIGGER carried_no_update BEFORE UPDATE ON carried
+BEGIN SELECT RAISE(ABORT, 'carried is append-only'); END;
+CREATE TRIGGER carried_no_delete BEFORE DELETE ON carried
+WHEN (SELECT purging FROM conversations WHERE id = OLD.conversation_id) IS NOT 1
+BEGIN SELECT RAISE(ABORT, 'carried is append-only'); END;
 
 -- Money. Outlives the conversation, without text; request_id stays unique for
 -- ever (requests.id is never given out twice).

@@ -155,6 +155,7 @@ type Message struct {
 	// ContextDropped is how many earlier messages its request left out, because
 	// they did not fit the model's context.
 	ContextDropped int64
+	Attachments    []Attachment // of a question
 
 	// Of an answer only.
 	Usage    Usage

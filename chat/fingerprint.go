@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/binary"
+	"slices"
 
 	"golang.org/x/text/unicode/norm"
 )
@@ -59,14 +60,22 @@ func (f Fingerprint) Equal(g Fingerprint) bool {
 // Differ returns the names of the fields in which f and g differ.
 func (f Fingerprint) Differ(g Fingerprint) []string {
 	var names []string
-	for i, name := range FingerprintFields {
-		from := sha256.Size + i*fieldDigestSize
-		if len(f) < from+fieldDigestSize || len(g) < from+fieldDigestSize ||
-			f[from:from+fieldDigestSize] != g[from:from+fieldDigestSize] {
+	for _, name := range FingerprintFields {
+		if a := f.Field(name); a == "" || a != g.Field(name) {
 			names = append(names, name)
 		}
 	}
 	return names
+}
+
+// Field returns the digest of one field, which one of FingerprintFields names; "" when
+// f is no fingerprint.
+func (f Fingerprint) Field(name string) string {
+	from := sha256.Size + slices.Index(FingerprintFields, name)*fieldDigestSize
+	if len(f) < from+fieldDigestSize {
+		return ""
+	}
+	return string(f[from : from+fieldDigestSize])
 }
 
 func lengthPrefixed(list []string) []byte {

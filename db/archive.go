@@ -13,6 +13,9 @@ import (
 type Archive struct {
 	Conversation chat.Conversation // without internal ids
 	Turns        []ArchivedTurn    // every branch, in order of their numbers
+	// Files are what an import has read of the attachments, by SHA-256. Who exports
+	// reads them one by one.
+	Files map[string]chat.File
 }
 
 // An ArchivedTurn is one request: its question, where it wrote one, and its answer
@@ -25,6 +28,9 @@ type ArchivedTurn struct {
 	Model     string
 	Question  string
 	AskedAt   time.Time // zero without a question
+	// Attachments are what the question carries; of an import only the name and the
+	// SHA-256 count.
+	Attachments []chat.Attachment
 
 	// Failure is zero where there is an answer. Content and Reasoning are what had
 	// come otherwise.
@@ -95,6 +101,19 @@ func (c *conn) archive(user int64, session string) (a Archive, err error) {
 		a.Turns = append(a.Turns, t)
 		return nil
 	})
+	if err == nil {
+		at := 0
+		err = c.query(sqlSelectCarried, []any{a.Conversation.ID}, func(r row) error {
+			seq, f, err := scanCarried(r)
+			for at < len(a.Turns) && a.Turns[at].Seq < seq {
+				at++
+			}
+			if at < len(a.Turns) && a.Turns[at].Seq == seq {
+				a.Turns[at].Attachments = append(a.Turns[at].Attachments, f)
+			}
+			return err
+		})
+	}
 	for _, u := range open {
 		if err != nil {
 			return a, err

@@ -238,21 +238,31 @@ func (d *DB) Turns(ctx context.Context, conversation int64, seqs []int64) ([]cha
 		return nil, err
 	}
 	read := make(map[int64]chat.Message, len(missing))
-	err = d.readOne(ctx, func(c *conn) error {
-		return c.query(sqlSelectTurns, []any{conversation, string(list)}, func(r row) error {
+	err = d.read(ctx, func(c *conn) error {
+		err := c.query(sqlSelectTurns, []any{conversation, string(list)}, func(r row) error {
 			var m chat.Message
 			var toolCalls string
-			if err := r.scan(&m.Seq, &m.Role, &m.Content, &toolCalls); err != nil {
-				return err
-			}
+			err := r.scan(&m.Seq, &m.Role, &m.Content, &toolCalls)
 			m.Content = chat.Said(m.Content, toolCalls)
 			read[m.Seq] = m
-			d.texts.put(conversation, m)
-			return nil
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return c.query(sqlSelectCarriedBy, []any{conversation, string(list)}, func(r row) error {
+			seq, a, err := scanCarried(r)
+			m := read[seq]
+			m.Attachments = append(m.Attachments, a)
+			read[seq] = m
+			return err
 		})
 	})
 	if err != nil {
 		return nil, err
+	}
+	for _, m := range read {
+		d.texts.put(conversation, m)
 	}
 	for i, seq := range seqs {
 		if turns[i].Seq != 0 {

@@ -32,6 +32,9 @@ var (
 	// ErrParent: the named parent is no message of this conversation that such a
 	// request can hang under.
 	ErrParent = errors.New("the parent is not a message this can follow")
+	// ErrAttachment: this user has uploaded no such file, or it was never sent and is
+	// gone; nothing was stored.
+	ErrAttachment = errors.New("there is no such attachment")
 )
 
 // code returns SQLite's extended result code of err, 0 when it has none.

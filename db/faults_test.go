@@ -81,6 +81,15 @@ func inState(want chat.State, attempt int64) func(*db.DB, chat.Request) error {
 
 var questionID = chat.NewID()
 
+// fileID is the id of a file of the local user.
+func fileID(name, content string) string {
+	f, err := chat.ReadFile(name, []byte(content))
+	if err != nil {
+		panic(err)
+	}
+	return chat.AttachmentID(db.LocalUser, name, f.SHA256)
+}
+
 // writes are all methods that write. TestEveryWriterIsInTheFaultTable keeps it so.
 var writes = slices.Concat(requestWrites, effectWrites)
 
@@ -107,6 +116,66 @@ var requestWrites = []write{
 		again: db.ErrExists,
 		lookup: func(d *db.DB, _ chat.Request) error {
 			_, err := d.Find(bg, chat.Key{UserID: db.LocalUser, SessionID: "session-new", RequestID: questionID})
+			return err
+		},
+	},
+	{
+		name: "Accept with attachments",
+		setup: func(t *testing.T, d *db.DB) chat.Request {
+			dbtest.Upload(t, d, "a.txt", "alpha")
+			dbtest.Upload(t, d, "b.png", dbtest.PNG(3, 2))
+			return setupGenerating(t, d)
+		},
+		call: func(d *db.DB, _ chat.Request) (any, error) {
+			list, err := d.Attachments(bg, db.LocalUser, []string{fileID("b.png", dbtest.PNG(3, 2)), fileID("a.txt", "alpha")})
+			if err != nil {
+				return nil, err
+			}
+			return d.Accept(bg, dbtest.Carrying(dbtest.Submission(faultSession, questionID, "third"), list...))
+		},
+		again: db.ErrExists,
+		lookup: func(d *db.DB, r chat.Request) error {
+			th, err := d.Thread(bg, db.LocalUser, faultSession)
+			if err == nil {
+				if m := th.Messages[len(th.Messages)-1]; len(m.Attachments) != 2 || m.Attachments[0].Name != "b.png" {
+					err = fmt.Errorf("it carries %+v", m.Attachments)
+				}
+			}
+			return err
+		},
+	},
+	{
+		name:  "Upload",
+		setup: setupPending,
+		call: func(d *db.DB, _ chat.Request) (any, error) {
+			f, err := chat.ReadFile("a.txt", []byte("alpha"))
+			if err != nil {
+				return nil, err
+			}
+			return d.Upload(bg, db.LocalUser, f)
+		},
+		lookup: func(d *db.DB, _ chat.Request) error {
+			f, err := d.File(bg, db.LocalUser, fileID("a.txt", "alpha"))
+			if err == nil && string(f.Content) != "alpha" {
+				err = fmt.Errorf("found %+v", f)
+			}
+			return err
+		},
+	},
+	{
+		name: "PurgeUploads",
+		setup: func(t *testing.T, d *db.DB) chat.Request {
+			sent := dbtest.Upload(t, d, "a.txt", "alpha")
+			dbtest.Upload(t, d, "not sent.txt", "alpha")
+			dbtest.Upload(t, d, "not sent.png", dbtest.PNG(3, 2))
+			return dbtest.Submit(t, d, dbtest.Carrying(dbtest.Submission(faultSession, chat.NewID(), "first"), sent))
+		},
+		call: func(d *db.DB, _ chat.Request) (any, error) { return d.PurgeUploads(bg, time.Now().Add(time.Hour)) },
+		lookup: func(d *db.DB, _ chat.Request) error {
+			if _, err := d.File(bg, db.LocalUser, fileID("not sent.txt", "alpha")); !errors.Is(err, db.ErrNotFound) {
+				return fmt.Errorf("what nobody sent: %v", err)
+			}
+			_, err := d.File(bg, db.LocalUser, fileID("a.txt", "alpha"))
 			return err
 		},
 	},
@@ -295,6 +364,11 @@ var requestWrites = []write{
 		name: "PurgeConversations",
 		setup: func(t *testing.T, d *db.DB) chat.Request {
 			r := setupFailed(t, d)
+			with := dbtest.Carrying(dbtest.Submission(faultSession, chat.NewID(), "and these"), dbtest.Upload(t, d, "a.txt", "alpha"), dbtest.Upload(t, d, "b.png", dbtest.PNG(3, 2)))
+			dbtest.Finish(t, d, first(dbtest.Claim(t, d, dbtest.Submit(t, d, with))), "seen")
+			dbtest.Answered(t, d, "session-kept", "of another", "conversation")
+			kept := dbtest.Carrying(dbtest.Submission("session-kept", chat.NewID(), "the same"), dbtest.Upload(t, d, "b.png", dbtest.PNG(3, 2)))
+			dbtest.Finish(t, d, first(dbtest.Claim(t, d, dbtest.Submit(t, d, kept))), "seen")
 			title := "another"
 			if _, err := d.PatchConversation(bg, db.LocalUser, faultSession, db.ConversationPatch{Title: &title}); err != nil {
 				t.Fatal(err)
@@ -367,7 +441,7 @@ func TestEveryWriterIsInTheFaultTable(t *testing.T) {
 	typ := reflect.TypeFor[*db.DB]()
 	for i := range typ.NumMethod() {
 		m := typ.Method(i).Name
-		reads := slices.Contains([]string{"Archive", "AttemptReason", "Conversations", "CutShort", "Delivering", "DestinationDisabled", "Due", "Find", "FrozenContext", "Instance", "LedgerBefore", "Load", "LookUp", "News", "Outbox", "Outgoing", "PartialText", "Path", "PurgeHorizon", "Receipt", "Record", "RecordOf", "RunName", "Sessions", "Spent", "Thread", "ThreadAt", "Turns", "UndoUntil",
+		reads := slices.Contains([]string{"Archive", "Attachments", "AttemptReason", "Content", "Conversations", "CutShort", "Delivering", "DestinationDisabled", "Due", "File", "Find", "FrozenContext", "Instance", "LedgerBefore", "Load", "LookUp", "News", "Outbox", "Outgoing", "PartialText", "Path", "PurgeHorizon", "Receipt", "Record", "RecordOf", "RunName", "Sessions", "Spent", "Thread", "ThreadAt", "Turns", "UndoUntil",
 			"Unfinished", "Verify"}, m)
 		covered := slices.ContainsFunc(writes, func(w write) bool { name, _, _ := strings.Cut(w.name, " "); return name == m })
 		if !reads && !covered && !slices.Contains(noWriters, m) {
@@ -385,7 +459,7 @@ func contents(t *testing.T, d *db.DB) []string {
 	t.Helper()
 	var all []string
 	for _, table := range []string{"instance", "users", "conversations", "requests", "transitions", "arrivals", "attempts", "partials", "snapshots", "messages", "ledger", "processed", "tombstones", "settings", "models",
-		"declarations", "decisions", "verdicts", "outbox", "deliveries", "callbacks", "disabled_destinations", "audit"} {
+		"declarations", "decisions", "verdicts", "outbox", "deliveries", "callbacks", "disabled_destinations", "audit", "contents", "attachments", "carried"} {
 		columns, err := db.Text(bg, d, `SELECT group_concat('"' || name || '"') FROM pragma_table_info(?) WHERE name NOT LIKE '%\_at' ESCAPE '\'
 			AND name NOT IN ('at', 'lease_until', 'purge_horizon') AND name <> 'tx' AND name NOT LIKE '%\_tx' ESCAPE '\'`, table)
 		if err != nil {

@@ -29,6 +29,7 @@ const (
 	archived = "session-archived" // out of the list
 	effects  = "session-effects"  // answers that ask for actions; see fillEffects
 	given    = "session-given"    // deleted with an action undecided and another approved
+	carries  = "session-carries"  // files: one twice, one of which the name is another, one that nobody sent
 )
 
 // fillHealthy makes those conversations, and checks the invariants after each
@@ -140,6 +141,13 @@ func fillHealthy(t testing.TB, d *db.DB, path string) {
 
 	step(dbtest.Answered(t, d, archived, "old", "older"), nil)
 	patch(archived, db.ConversationPatch{Archived: &yes})
+
+	note, picture := dbtest.Upload(t, d, "note.txt", "a note"), dbtest.Upload(t, d, "picture.png", dbtest.PNG(4, 3))
+	again := dbtest.Upload(t, d, "again.txt", "a note")
+	dbtest.Upload(t, d, "not sent.txt", "never mind")
+	step(dbtest.Finish(t, d, claim(dbtest.Submit(t, d, dbtest.Carrying(dbtest.Submission(carries, chat.NewID(), "look"), picture, note))), "seen"), nil)
+	step(dbtest.Finish(t, d, claim(dbtest.Submit(t, d, dbtest.Carrying(dbtest.Submission(carries, chat.NewID(), ""), again))), "seen"), nil)
+	step(dbtest.Finish(t, d, claim(dbtest.Submit(t, d, dbtest.Carrying(dbtest.Submission(purgedS, chat.NewID(), "forget these"), note, dbtest.Upload(t, d, "gone.txt", "gone")))), "I will"), nil)
 
 	step(dbtest.Answered(t, d, purgedS, "forget me", "I will"), nil)
 	patch(purgedS, db.ConversationPatch{Title: &title})

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 
 	"semel/chat"
 )
@@ -87,7 +88,7 @@ func (a Archive) has(b Archive) bool {
 	}
 	for _, t := range b.Turns {
 		mine, ok := turns[t.Seq]
-		if !ok || mine.RequestID != t.RequestID || mine.Kind != t.Kind || mine.Question != t.Question {
+		if !ok || mine.RequestID != t.RequestID || mine.Kind != t.Kind || mine.Question != t.Question || !slices.EqualFunc(mine.Attachments, t.Attachments, sameFile) {
 			return false
 		}
 		if t.Answered() && (!mine.Answered() || mine.Content != t.Content || mine.Reasoning != t.Reasoning) {
@@ -109,6 +110,9 @@ func derivedID(a Archive, n int) string {
 	for _, t := range a.Turns {
 		fmt.Fprintf(h, "\x00%d %s %s %d %d %d %d", t.Seq, t.RequestID, t.Kind, t.ParentSeq, len(t.Question), len(t.Content), len(t.Reasoning))
 		fmt.Fprint(h, t.Question, t.Content, t.Reasoning)
+		for _, f := range t.Attachments {
+			fmt.Fprintf(h, "\x00%s %s", f.SHA256, f.Name)
+		}
 	}
 	return "import-" + hex.EncodeToString(h.Sum(nil)[:16])
 }
@@ -130,11 +134,14 @@ type preparedTurn struct {
 func prepare(user int64, a Archive) prepared {
 	p := prepared{user: user, archive: a}
 	for _, t := range a.Turns {
-		f := chat.Fields{Kind: t.Kind, Content: t.Question}
+		f := chat.Fields{Kind: t.Kind, Content: t.Question, Attachments: hashesOf(t.Attachments)}
 		if t.Kind != chat.KindMessage {
 			f.ParentID = chat.MessageID(a.Conversation.SessionID, t.ParentSeq)
 		}
 		v := preparedTurn{fingerprint: []byte(f.Fingerprint()), asked: chat.EstimateTokens(t.Question)}
+		for _, f := range t.Attachments {
+			v.asked += a.Files[f.SHA256].Tokens
+		}
 		if t.Answered() {
 			v.digest, v.given = SnapshotDigest(t.Content, t.Reasoning, noToolCalls), chat.EstimateTokens(t.Content)
 		}
@@ -178,7 +185,7 @@ func (tx *Tx) importArchive(p prepared) error {
 	for i, t := range p.archive.Turns {
 		r := chat.Request{ConversationID: id, Key: chat.Key{UserID: p.user, RequestID: t.RequestID}, Kind: t.Kind, Seq: t.Seq,
 			ParentSeq: t.ParentSeq, Model: t.Model, Params: c.Params, SystemPrompt: c.SystemPrompt}
-		if err := tx.importTurn(r, t, p.turns[i]); err != nil {
+		if err := tx.importTurn(r, t, p.turns[i], p.archive.Files); err != nil {
 			return fmt.Errorf("request %s: %w", t.RequestID, err)
 		}
 		if t.Failure.Code != stoppedCode {
@@ -201,7 +208,7 @@ func orTaken(err error) error {
 	return errTaken
 }
 
-func (tx *Tx) importTurn(r chat.Request, t ArchivedTurn, p preparedTurn) error {
+func (tx *Tx) importTurn(r chat.Request, t ArchivedTurn, p preparedTurn, files map[string]chat.File) error {
 	state, steps, attempt := chat.StateCommitted, 4, 1
 	outcome := chat.OutcomeOK
 	var acknowledged, context any = tx.now, ""
@@ -228,6 +235,19 @@ func (tx *Tx) importTurn(r chat.Request, t ArchivedTurn, p preparedTurn) error {
 	if r.Kind.WritesQuestion() {
 		if _, err := tx.exec(sqlInsertMessage, r.ConversationID, r.Seq, r.ID, "user", t.Question, p.asked, t.AskedAt, tx.n); err != nil {
 			return fmt.Errorf("insert question: %w", err)
+		}
+		var carried []chat.Attachment
+		for _, a := range t.Attachments {
+			f := files[a.SHA256]
+			f.Name = a.Name
+			uploaded, err := tx.upload(r.Key.UserID, f)
+			if err != nil {
+				return err
+			}
+			carried = append(carried, uploaded)
+		}
+		if err := tx.carry(r, carried); err != nil {
+			return err
 		}
 	}
 	if _, err := tx.exec(sqlInsertFirstArrival, r.ID, tx.now, chat.SourceImport); err != nil {

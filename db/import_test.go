@@ -19,11 +19,18 @@ var someTime = time.Date(2024, 5, 6, 7, 8, 9, 10e6, time.UTC)
 func archiveOfAll() db.Archive {
 	id := func(n string) string { return "01HX0000000000000000000" + n }
 	used := chat.Usage{InputTokens: 9, CachedTokens: 2, OutputTokens: 4, Estimated: true}
+	note, err := chat.ReadFile("note.txt", []byte("a note"))
+	if err != nil {
+		panic(err)
+	}
+	carried := note.Attachment
+	carried.ID = fileID("note.txt", "a note")
 	return db.Archive{
+		Files: map[string]chat.File{note.SHA256: note},
 		Conversation: chat.Conversation{SessionID: "01HX0000000000000000000001", Title: "All", Named: true, Model: "m", SystemPrompt: "be <b>brief</b>",
 			Params: `{"temperature":0.5}`, Pinned: true, HeadSeq: 11, CreatedAt: someTime, UpdatedAt: someTime.Add(time.Hour)},
 		Turns: []db.ArchivedTurn{
-			{RequestID: id("101"), Kind: chat.KindMessage, Seq: 1, Model: "demo", Question: "one?", AskedAt: someTime,
+			{RequestID: id("101"), Kind: chat.KindMessage, Seq: 1, Model: "demo", Question: "one?", AskedAt: someTime, Attachments: []chat.Attachment{carried},
 				Content: "one\x00!", Reasoning: "hm", Finish: chat.FinishStop, Usage: used, Thought: 3 * time.Second, AnsweredAt: someTime.Add(time.Second)},
 			{RequestID: id("102"), Kind: chat.KindRegenerate, Seq: 3, ParentSeq: 1, Model: "other", Content: "uno", Finish: chat.FinishStopped, AnsweredAt: someTime},
 			{RequestID: "order-4711", Kind: chat.KindEdit, Seq: 4, Model: "demo", Question: "two?", AskedAt: someTime, Content: "tw", Finish: chat.FinishLength, AnsweredAt: someTime},
@@ -54,6 +61,18 @@ func archiveOf(t *testing.T, d *db.DB, session string) db.Archive {
 	if err != nil {
 		t.Fatalf("archive of %s: %v", session, err)
 	}
+	for _, turn := range a.Turns {
+		for _, f := range turn.Attachments {
+			content, err := d.Content(bg, f.SHA256)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a.Files == nil {
+				a.Files = map[string]chat.File{}
+			}
+			a.Files[f.SHA256] = chat.File{Attachment: f, Content: content}
+		}
+	}
 	return a
 }
 
@@ -65,7 +84,7 @@ func portable(a db.Archive) db.Archive {
 		c.ArchivedAt = someTime
 	}
 	turns := a.Turns
-	a.Turns = nil
+	a.Turns, a.Files = nil, nil
 	for _, t := range turns {
 		if !t.Answered() {
 			t.Failure.Retry = chat.RetryExplicit

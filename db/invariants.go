@@ -2,7 +2,9 @@ package db
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql/driver"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -88,6 +90,23 @@ func registerFunctions() {
 			arguments, _ := args[1].([]byte)
 			sum := chat.DigestAction(string(action), string(arguments))
 			return sum[:], nil
+		})
+		sqlite.MustRegisterDeterministicScalarFunction("content_digest", 1, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+			content, _ := args[0].([]byte)
+			digest := sha256.Sum256(content)
+			return digest[:], nil
+		})
+		sqlite.MustRegisterDeterministicScalarFunction("attachment_id", 3, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+			user, _ := args[0].(int64)
+			name, _ := args[1].(string)
+			sha, _ := args[2].([]byte)
+			return chat.AttachmentID(user, name, hex.EncodeToString(sha)), nil
+		})
+		// Of SHA-256s in hexadecimal with spaces between them: what a fingerprint has of
+		// these attachments.
+		sqlite.MustRegisterDeterministicScalarFunction("attachments_digest", 1, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+			hashes, _ := args[0].(string)
+			return []byte(chat.Fields{Attachments: strings.Fields(hashes)}.Fingerprint().Field("attachments")), nil
 		})
 		sqlite.MustRegisterDeterministicScalarFunction("tombstone_digest", 3, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
 			user, _ := args[0].(int64)
@@ -211,7 +230,8 @@ var requestInvariants = []Invariant{
 		 UNION ALL SELECT 'declarations_no_update' UNION ALL SELECT 'declarations_no_delete' UNION ALL SELECT 'decisions_no_update' UNION ALL SELECT 'decisions_no_delete'
 		 UNION ALL SELECT 'verdicts_no_update' UNION ALL SELECT 'verdicts_no_delete' UNION ALL SELECT 'outbox_edges' UNION ALL SELECT 'outbox_identity'
 		 UNION ALL SELECT 'outbox_attempt' UNION ALL SELECT 'outbox_no_delete' UNION ALL SELECT 'deliveries_closed' UNION ALL SELECT 'deliveries_no_delete'
-		 UNION ALL SELECT 'callbacks_no_update' UNION ALL SELECT 'callbacks_no_delete' UNION ALL SELECT 'callbacks_first' UNION ALL SELECT 'audit_no_update' UNION ALL SELECT 'audit_no_delete') x
+		 UNION ALL SELECT 'callbacks_no_update' UNION ALL SELECT 'callbacks_no_delete' UNION ALL SELECT 'callbacks_first' UNION ALL SELECT 'audit_no_update' UNION ALL SELECT 'audit_no_delete'
+		 UNION ALL SELECT 'contents_no_update' UNION ALL SELECT 'attachments_identity' UNION ALL SELECT 'carried_no_update' UNION ALL SELECT 'carried_no_delete') x
 		 LEFT JOIN sqlite_schema s ON s.name = x.name AND (s.type = 'trigger' AND s.sql LIKE '%RAISE(ABORT%' OR s.type = 'index' AND s.sql LIKE '%UNIQUE%') WHERE s.name IS NULL`},
 	{"I57", "after an unknown outcome the model was called again only because a person or the policy said so",
 		`SELECT a.request_id, a.n FROM attempts a JOIN attempts p ON p.request_id = a.request_id AND p.n = a.n - 1
@@ -264,4 +284,17 @@ var requestInvariants = []Invariant{
 		 UNION ALL SELECT 'retry', r.id FROM requests r JOIN arrivals f ON f.request_id = r.id AND f.n = 1
 		 WHERE f.source = 'import' AND r.failure_retry <> 'explicit' AND NOT EXISTS (
 		 SELECT 1 FROM transitions t WHERE t.request_id = r.id AND t.from_state = 'failed')`},
+	{"I80", "a file still has its digest",
+		`SELECT hex(sha256) FROM contents WHERE sha256 <> content_digest(content)`},
+	{"I81", "an upload has the id that its user, its bytes and its name make, and no file is left that nobody has uploaded",
+		`SELECT id FROM attachments WHERE id <> attachment_id(user_id, name, sha256)
+		 UNION ALL SELECT hex(sha256) FROM contents k WHERE NOT EXISTS (SELECT 1 FROM attachments a WHERE a.sha256 = k.sha256)`},
+	{"I82", "a question carries what its own user has uploaded, numbered from 1, since its acceptance",
+		`SELECT k.conversation_id, k.seq FROM carried k LEFT JOIN messages m ON m.conversation_id = k.conversation_id AND m.seq = k.seq
+		 LEFT JOIN attachments a ON a.id = k.attachment_id LEFT JOIN conversations c ON c.id = k.conversation_id
+		 WHERE m.role IS NOT 'user' OR m.tx IS NOT k.tx OR a.user_id IS NULL OR a.user_id IS NOT c.user_id
+		 UNION ALL SELECT conversation_id, seq FROM carried GROUP BY 1, 2 HAVING min(n) <> 1 OR max(n) <> count(*)`},
+	{"I83", "the fingerprint of a request is of the files that its question carries, in their order",
+		`SELECT r.id FROM requests r WHERE substr(r.fingerprint, 73, 8) <> attachments_digest((SELECT group_concat(lower(hex(a.sha256)), ' ' ORDER BY k.n)
+		 FROM carried k JOIN attachments a ON a.id = k.attachment_id WHERE k.conversation_id = r.conversation_id AND k.seq = r.seq))`},
 }

@@ -154,6 +154,18 @@ var damages = []damage{
 	{id: "I69", do: []string{`UPDATE requests SET context = '' WHERE id = ` + aCommitted}},
 	{id: "I69", do: []string{`UPDATE arrivals SET source = 'import' WHERE n = 1 AND request_id = ` + aFailed, `UPDATE transitions SET reason = 'imported' WHERE n = 1 AND request_id = ` + aFailed,
 		`UPDATE requests SET failure_retry = 'auto' WHERE id = ` + aFailed}},
+	{id: "I80", do: []string{`UPDATE contents SET content = CAST(content || 'x' AS BLOB) WHERE media_type = 'text/plain'`}},
+	{id: "I81", do: []string{`UPDATE attachments SET name = 'other.txt' WHERE name = 'note.txt'`}},
+	{id: "I81", do: []string{`UPDATE attachments SET user_id = 2 WHERE name = 'not sent.txt'`}},
+	{id: "I81", do: []string{`DELETE FROM attachments WHERE name = 'not sent.txt'`}},
+	{id: "I82", do: []string{`UPDATE carried SET seq = seq + 1 WHERE seq = 1`}},
+	{id: "I82", do: []string{`UPDATE carried SET tx = tx + 1 WHERE n = 2`}},
+	{id: "I82", do: []string{`DELETE FROM carried WHERE n = 1`}},
+	{id: "I82", do: []string{`UPDATE attachments SET user_id = 2 WHERE name = 'note.txt'`}},
+	{id: "I82", do: []string{`DELETE FROM attachments WHERE name = 'again.txt'`}},
+	{id: "I83", do: []string{`DELETE FROM carried WHERE n = 2`}},
+	{id: "I83", do: []string{`UPDATE carried SET n = 4 - n WHERE seq = 1`}},
+	{id: "I83", do: []string{`UPDATE requests SET fingerprint = (SELECT fingerprint FROM requests WHERE id = 1) WHERE id = (SELECT m.request_id FROM messages m JOIN carried k USING (conversation_id, seq) WHERE k.n = 2)`}},
 }
 
 // Every guard of the schema is a damage when it is missing, or there and empty.
@@ -161,7 +173,8 @@ func init() {
 	for _, g := range strings.Fields(`requests_edges requests_identity requests_attempt requests_context requests_price requests_no_delete transitions_no_update
 		transitions_no_delete attempts_closed attempts_no_delete snapshots_no_update snapshots_no_delete messages_no_update messages_no_delete ledger_no_update ledger_no_delete
 		declarations_no_update declarations_no_delete decisions_no_update decisions_no_delete verdicts_no_update verdicts_no_delete outbox_edges outbox_identity outbox_attempt outbox_no_delete
-		deliveries_closed deliveries_no_delete callbacks_no_update callbacks_no_delete audit_no_update audit_no_delete`) {
+		deliveries_closed deliveries_no_delete callbacks_no_update callbacks_no_delete audit_no_update audit_no_delete
+		contents_no_update attachments_identity carried_no_update carried_no_delete`) {
 		damages = append(damages, damage{id: "I50", deep: func(t *testing.T, path string) { execRaw(t, path, `DROP TRIGGER `+g) }})
 		table, _, _ := strings.Cut(g, "_")
 		damages = append(damages, damage{id: "I50", deep: func(t *testing.T, path string) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"time"
 
 	"semel/chat"
@@ -15,13 +16,15 @@ type Submission struct {
 	Key         chat.Key
 	Kind        chat.Kind
 	Fingerprint chat.Fingerprint
-	Content     string // message and edit only
-	ParentSeq   int64  // the message named by edit, regenerate and continue
-	Title       string // for a conversation that this creates
-	Model       string // "" takes the conversation's, then the user's, where it is there, and then Default
+	Content     string            // message and edit only
+	Attachments []chat.Attachment // message and edit only; uploaded by this user
+	ParentSeq   int64             // the message named by edit, regenerate and continue
+	Title       string            // for a conversation that this creates
+	Model       string            // "" takes the conversation's, then the user's, where it is there, and then Default
 	Default     string
 	Params      string // "" takes the conversation's; a new one begins with the user's
 	Price       func(model string) (chat.Price, bool)
+	Images      func(model string) bool // whether a model takes images; asked where there is one
 	Source      chat.Source
 
 	horizon int64 // the purge horizon in milliseconds, as it is when the turn comes
@@ -31,7 +34,8 @@ type Submission struct {
 // transition and its first arrival, and the conversation when it is the first of
 // one. Before it returns nothing is promised; after it returns the question is
 // never lost. Errors: ErrExists when the key is taken (look it up), ErrGone when
-// the conversation or the id was deleted, ErrExpired, ErrParent, ErrModel.
+// the conversation or the id was deleted, ErrExpired, ErrParent, ErrModel, ErrImages,
+// ErrAttachment.
 func (d *DB) Accept(ctx context.Context, s Submission) (chat.Request, error) {
 	var r chat.Request
 	err := d.write(ctx, func(tx *Tx) (err error) {
@@ -43,7 +47,7 @@ func (d *DB) Accept(ctx context.Context, s Submission) (chat.Request, error) {
 		return chat.Request{}, err
 	}
 	if s.Kind.WritesQuestion() {
-		d.texts.put(r.ConversationID, chat.Message{Seq: r.Seq, Role: "user", Content: s.Content})
+		d.texts.put(r.ConversationID, chat.Message{Seq: r.Seq, Role: "user", Content: s.Content, Attachments: s.Attachments})
 	}
 	return r, nil
 }
@@ -52,6 +56,11 @@ func (d *DB) Accept(ctx context.Context, s Submission) (chat.Request, error) {
 type ErrModel struct{ Name string }
 
 func (e ErrModel) Error() string { return fmt.Sprintf("the model %q is not configured", e.Name) }
+
+// ErrImages: a question carries an image, and its model takes none.
+type ErrImages struct{ Model string }
+
+func (e ErrImages) Error() string { return fmt.Sprintf("the model %q takes no images", e.Model) }
 
 func (tx *Tx) accept(s Submission) (chat.Request, error) {
 	r := chat.Request{
@@ -119,6 +128,9 @@ func (tx *Tx) accept(s Submission) (chat.Request, error) {
 		return r, ErrModel{r.Model}
 	}
 	r.Price = price
+	if slices.ContainsFunc(s.Attachments, chat.Attachment.Image) && !s.Images(r.Model) {
+		return r, ErrImages{r.Model}
+	}
 	var question int64 // that this asks or answers anew: nobody needs to decide about its answers any more
 	if r.ParentSeq, question, err = tx.parentFor(r.ConversationID, s.Kind, s.ParentSeq); err != nil {
 		return r, err
@@ -142,8 +154,11 @@ func (tx *Tx) accept(s Submission) (chat.Request, error) {
 	}
 	if s.Kind.WritesQuestion() {
 		if _, err := tx.exec(sqlInsertMessage, r.ConversationID, r.Seq, r.ID, "user", s.Content,
-			chat.EstimateTokens(s.Content), tx.now, tx.n); err != nil {
+			chat.EstimateTokens(s.Content)+tokensOf(s.Attachments), tx.now, tx.n); err != nil {
 			return r, fmt.Errorf("insert question: %w", err)
+		}
+		if err := tx.carry(r, s.Attachments); err != nil {
+			return r, err
 		}
 	}
 	if _, err := tx.exec(sqlInsertFirstTransition, r.ID, actorUser(s.Key.UserID), tx.now, tx.n); err != nil {

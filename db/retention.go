@@ -48,8 +48,9 @@ func (d *DB) PurgeConversations(ctx context.Context, before time.Time) (more boo
 
 func (tx *Tx) purgeSlice(before time.Time) (more bool, err error) {
 	var conversation int64
+	var deletedAt time.Time
 	k := chat.Key{}
-	found, err := tx.queryRow(sqlSelectPurgeable, []any{before}, &conversation, &k.UserID, &k.SessionID)
+	found, err := tx.queryRow(sqlSelectPurgeable, []any{before}, &conversation, &k.UserID, &k.SessionID, &deletedAt)
 	if err != nil || !found {
 		return false, err
 	}
@@ -84,6 +85,9 @@ func (tx *Tx) purgeSlice(before time.Time) (more bool, err error) {
 			}
 		}
 		if _, err := tx.exec(sqlUnindexMessages, conversation, p.seq, p.seq+1, p.id); err != nil {
+			return false, err
+		}
+		if err := tx.purgeCarried(conversation, p.seq, deletedAt); err != nil {
 			return false, err
 		}
 		if _, err := tx.exec(sqlPurgeMessages, conversation, p.seq, p.seq+1, p.id); err != nil {
@@ -170,7 +174,7 @@ const (
 
 	sqlMovePruned = `UPDATE instance SET pruned_id = ?`
 
-	sqlSelectPurgeable = `SELECT id, user_id, session_id FROM conversations c WHERE deleted_at IS NOT NULL AND deleted_at < ?
+	sqlSelectPurgeable = `SELECT id, user_id, session_id, deleted_at FROM conversations c WHERE deleted_at IS NOT NULL AND deleted_at < ?
 		AND NOT EXISTS (SELECT 1 FROM requests r WHERE r.conversation_id = c.id
 			AND (r.state NOT IN ('committed', 'failed') OR r.placed = 0) AND r.state <> 'failed')
 		ORDER BY deleted_at LIMIT 1`

@@ -104,6 +104,16 @@ func (c *conn) tree(conversation int64) (tree, error) {
 	if err != nil {
 		return tr, err
 	}
+	err = c.query(sqlSelectCarried, []any{conversation}, func(r row) error {
+		seq, a, err := scanCarried(r)
+		if m := tr.turns[seq]; m != nil {
+			m.Attachments = append(m.Attachments, a)
+		}
+		return err
+	})
+	if err != nil {
+		return tr, err
+	}
 	err = c.query(sqlSelectUnanswered, []any{conversation}, func(row row) error {
 		var r chat.Request
 		err := row.scan(append(requestDest(&r), new(bool))...)

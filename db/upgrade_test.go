@@ -1,6 +1,7 @@
 package db_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"semel/db"
 	"semel/db/dbtest"
@@ -45,6 +47,7 @@ func meanings(t *testing.T, path string) (all []string) {
 func oldFile(t *testing.T, version int) string {
 	t.Helper()
 	healthy := copyHealthy(t)
+	forget(t, healthy, carries) // there were no files
 	schema, err := os.ReadFile(fmt.Sprintf("testdata/schema-%d.sql", version))
 	if err != nil {
 		t.Fatal(err)
@@ -86,6 +89,22 @@ func oldFile(t *testing.T, version int) string {
 		breakFile(t, path, without)
 	}
 	return path
+}
+
+// forget removes a conversation from a file, as a purge does.
+func forget(t *testing.T, path, session string) {
+	t.Helper()
+	execRaw(t, path, `UPDATE conversations SET deleted_at = 1 WHERE session_id = '`+session+`'`)
+	d, err := db.Open(options(t, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for more := true; more && err == nil; {
+		more, err = d.PurgeConversations(bg, time.UnixMilli(2))
+	}
+	if err := errors.Join(err, d.Close()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestAnUpgradedFileIsLikeANewOneAndKeepsWhatItHad(t *testing.T) {

@@ -106,6 +106,7 @@ func Submission(session, id, content string) db.Submission {
 		Key:  chat.Key{UserID: db.LocalUser, SessionID: session, RequestID: id},
 		Kind: chat.KindMessage, Fingerprint: f.Fingerprint(), Content: content, Title: db.Title(content),
 		Default: "demo", Source: chat.SourceAPI,
-		Price: func(string) (chat.Price, bool) { return DemoPrice, true },
+		Price:  func(string) (chat.Price, bool) { return DemoPrice, true },
+		Images: func(string) bool { return true },
 	}
 }

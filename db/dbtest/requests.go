@@ -1,7 +1,10 @@
 package dbtest
 
 import (
+	"bytes"
 	"context"
+	"image"
+	"image/png"
 	"testing"
 	"time"
 
@@ -28,6 +31,42 @@ func Ask(session string, kind chat.Kind, content string, parent int64) db.Submis
 	}
 	s.Fingerprint = chat.Fields{Kind: kind, Content: s.Content, ParentID: chat.MessageID(session, parent)}.Fingerprint()
 	return s
+}
+
+// Upload stores a file of the local user.
+func Upload(t testing.TB, d *db.DB, name, content string) chat.Attachment {
+	t.Helper()
+	f, err := chat.ReadFile(name, []byte(content))
+	if err != nil {
+		t.Fatalf("read %s: %v", name, err)
+	}
+	a, err := d.Upload(context.Background(), db.LocalUser, f)
+	if err != nil {
+		t.Fatalf("upload %s: %v", name, err)
+	}
+	return a
+}
+
+// Carrying is s with these attachments.
+func Carrying(s db.Submission, list ...chat.Attachment) db.Submission {
+	f := chat.Fields{Kind: s.Kind, Content: s.Content}
+	if s.Kind != chat.KindMessage {
+		f.ParentID = chat.MessageID(s.Key.SessionID, s.ParentSeq)
+	}
+	for _, a := range list {
+		f.Attachments = append(f.Attachments, a.SHA256)
+	}
+	s.Attachments, s.Fingerprint = list, f.Fingerprint()
+	return s
+}
+
+// PNG is an image of this size, as far as anybody looks into it.
+func PNG(width, height int) string {
+	var b bytes.Buffer
+	if err := png.Encode(&b, image.NewGray(image.Rect(0, 0, width, height))); err != nil {
+		panic(err) // of our own making
+	}
+	return b.String()
 }
 
 // Submit stores s: it is pending.

@@ -1,6 +1,6 @@
 -- Version 2: an archive, titles that people gave, what is new to them, search, how long
--- a model thought, what users chose, models that they connected. Columns are added where
--- schema.sql has them: after the last one.
+-- a model thought, what users chose, models that they connected, files that questions
+-- carry. Columns are added where schema.sql has them: after the last one.
 
 ALTER TABLE instance ADD COLUMN indexed_tx INTEGER NOT NULL DEFAULT 0;
 
@@ -53,6 +53,49 @@ CREATE TABLE models (
   CHECK ((price_input IS NULL) = (price_output IS NULL) AND (price_cached IS NULL OR price_input IS NOT NULL))
 ) STRICT;
 CREATE UNIQUE INDEX models_name ON models (name) WHERE removed_at IS NULL;
+
+CREATE TABLE contents (
+  sha256     BLOB    NOT NULL PRIMARY KEY CHECK (length(sha256) = 32),
+  media_type TEXT    NOT NULL CHECK (media_type = 'text/plain' OR media_type = 'image/png' OR media_type = 'image/jpeg' OR media_type = 'image/gif' OR media_type = 'image/webp'),
+  width      INTEGER NOT NULL CHECK (width  >= 0),
+  height     INTEGER NOT NULL CHECK (height >= 0),
+  tokens     INTEGER NOT NULL,
+  content    BLOB    NOT NULL CHECK (length(content) > 0),
+  CHECK ((media_type = 'text/plain') = (width = 0) AND (width = 0) = (height = 0))
+) STRICT;
+
+CREATE TRIGGER contents_no_update BEFORE UPDATE ON contents
+BEGIN SELECT RAISE(ABORT, 'contents are immutable'); END;
+
+CREATE TABLE attachments (
+  id          TEXT    NOT NULL PRIMARY KEY CHECK (length(id) = 32),
+  user_id     INTEGER NOT NULL REFERENCES users (id),
+  sha256      BLOB    NOT NULL REFERENCES contents (sha256),
+  name        TEXT    NOT NULL CHECK (name <> ''),
+  uploaded_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX attachments_content  ON attachments (sha256);
+CREATE INDEX attachments_uploaded ON attachments (uploaded_at);
+
+CREATE TRIGGER attachments_identity BEFORE UPDATE OF id, user_id, sha256, name ON attachments
+BEGIN SELECT RAISE(ABORT, 'attachments: only the time changes'); END;
+
+CREATE TABLE carried (
+  conversation_id INTEGER NOT NULL,
+  seq             INTEGER NOT NULL,
+  n               INTEGER NOT NULL CHECK (n >= 1),
+  attachment_id   TEXT    NOT NULL REFERENCES attachments (id),
+  tx              INTEGER NOT NULL,
+  PRIMARY KEY (conversation_id, seq, n),
+  FOREIGN KEY (conversation_id, seq) REFERENCES messages (conversation_id, seq)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX carried_attachment ON carried (attachment_id);
+
+CREATE TRIGGER carried_no_update BEFORE UPDATE ON carried
+BEGIN SELECT RAISE(ABORT, 'carried is append-only'); END;
+CREATE TRIGGER carried_no_delete BEFORE DELETE ON carried
+WHEN (SELECT purging FROM conversations WHERE id = OLD.conversation_id) IS NOT 1
+BEGIN SELECT RAISE(ABORT, 'carried is append-only'); END;
 
 -- What ended before there were marks is no news.
 UPDATE conversations SET ended_tx = e.tx, seen_tx = e.tx FROM (
