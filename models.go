@@ -39,7 +39,7 @@ func builder(t *llm.Transport) func(config.Model) engine.Model {
 	demo := llm.NewDemo()
 	return func(m config.Model) engine.Model {
 		return engine.Model{
-			Name: m.Name, Upstream: m.UpstreamModel, Client: newClient(m, t, demo), Price: m.Price, Context: m.Context,
+			Name: m.Name, Upstream: m.UpstreamModel, Client: newClient(m, t, demo), Price: m.Price, Context: m.Context, NoImages: !m.Images,
 			Rerun: m.OnUnknown == config.OnUnknownRerun, MaxAttempts: m.MaxAttempts, MaxCrashReruns: orNone(m.MaxCrashReruns),
 			FirstTokenTimeout: m.FirstTokenTimeout, IdleTimeout: m.IdleTimeout, Concurrency: m.Concurrency,
 		}
@@ -176,6 +176,7 @@ func listModels(list []config.Model, asJSON bool, w io.Writer) error {
 			OnUnknown   string `json:"onUnknown"`
 			Concurrency int    `json:"concurrency"`
 			Stream      bool   `json:"stream"`
+			Images      bool   `json:"images"`
 			Background  bool   `json:"background"`
 		}
 		var rows []row
@@ -183,7 +184,7 @@ func listModels(list []config.Model, asJSON bool, w io.Writer) error {
 			rows = append(rows, row{
 				Name: m.Name, Provider: m.Provider, Preset: m.Preset, URL: m.URL, Upstream: upstream(m), HasKey: m.Key != "",
 				Price: price(m.Price), Context: m.Context, OnUnknown: m.OnUnknown, Concurrency: m.Concurrency,
-				Stream: m.Stream, Background: m.Background,
+				Stream: m.Stream, Images: m.Images, Background: m.Background,
 			})
 		}
 		e := json.NewEncoder(w)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"semel/catalog"
+	"semel/chat"
 	"semel/config"
 	"semel/db"
 	"semel/engine"
@@ -64,6 +65,7 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 	e, err := engine.New(engine.Options{
 		DB: d, Models: c.Models(), Log: log,
 		Queue: cfg.Limits.Queue, PerUserPerMinute: cfg.Limits.PerUserPerMinute, Evidence: cfg.Retention.Evidence,
+		Uploads: cfg.Retention.Uploads, AttachedBytes: cfg.Limits.AttachedBytes,
 	})
 	if err != nil {
 		return err
@@ -75,6 +77,7 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 	h := handlers.New(handlers.Options{
 		Engine: e, DB: d, Catalog: c, Log: log,
 		Language: cfg.Language, MessageBytes: int(cfg.Limits.MessageBytes), Currency: cfg.Billing.Currency,
+		Attachments: chat.AttachmentLimits{Count: cfg.Limits.Attachments, Bytes: cfg.Limits.AttachmentBytes, Total: cfg.Limits.AttachedBytes},
 	})
 	srv := &http.Server{
 		Handler:           h,

@@ -2,6 +2,7 @@ package chat
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -89,14 +90,14 @@ func ReadFile(name string, content []byte) (File, error) {
 		}
 		f.MediaType, f.Width, f.Height = media, int64(c.Width), int64(c.Height)
 		f.Tokens = imageTokens(f.Width, f.Height)
-		f.Name = fileName(name, "image."+strings.TrimPrefix(media, "image/"))
+		f.Name = cmp.Or(FileName(name), "image."+strings.TrimPrefix(media, "image/"))
 		return f, nil
 	}
 	if !utf8.Valid(content) || bytes.IndexByte(content, 0) >= 0 {
 		return File{}, ErrFileKind
 	}
 	f.MediaType, f.Tokens = MediaText, EstimateTokens(string(content))
-	f.Name = fileName(name, "text.txt")
+	f.Name = cmp.Or(FileName(name), "text.txt")
 	return f, nil
 }
 
@@ -159,10 +160,10 @@ func imageTokens(width, height int64) int64 {
 
 const longestFileName = 200 // bytes
 
-// fileName makes a name that is safe to show and to give back: the last part of a
-// path, on one line, without what could turn its reading round. What is left of
-// nothing is otherwise.
-func fileName(name, otherwise string) string {
+// FileName makes a name that is safe to show and to give back: the last part of a
+// path, on one line, without what could turn its reading round. It is "" when nothing
+// is left.
+func FileName(name string) string {
 	name = strings.ToValidUTF8(name, "")
 	if i := strings.LastIndexAny(name, `/\`); i >= 0 {
 		name = name[i+1:]
@@ -179,9 +180,9 @@ func fileName(name, otherwise string) string {
 		name = name[:len(name)-n]
 	}
 	if strings.Trim(name, ". ") == "" {
-		return otherwise
+		return ""
 	}
-	return name
+	return strings.TrimSpace(name)
 }
 
 // AttachmentID names a user's upload: the same bytes under the same name are the
@@ -195,8 +196,8 @@ func AttachmentID(user int64, name, sha string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// ParseAttachmentID reports whether id could name an attachment.
-func ParseAttachmentID(id string) bool {
+// IsAttachmentID reports whether id could name an attachment.
+func IsAttachmentID(id string) bool {
 	b, err := hex.DecodeString(id)
 	return err == nil && len(b) == 16 && strings.ToLower(id) == id
 }

@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"semel/chat"
 )
 
 // FileName is the file looked for beside the database.
@@ -43,11 +45,15 @@ type Limits struct {
 	PerUserPerMinute int // new intents; 0 is no limit
 	RunningPerUser   int // with accounts; 0 is no cap
 	MessageBytes     int64
+	Attachments      int   // files of a question
+	AttachmentBytes  int64 // of a file
+	AttachedBytes    int64 // of all files of a question
 }
 
 // Retention says how long what is kept.
 type Retention struct {
 	Evidence time.Duration
+	Uploads  time.Duration
 }
 
 // Server is how the HTTP server behaves.
@@ -93,8 +99,11 @@ func Default() *Config {
 			PerUserPerMinute: 600,
 			RunningPerUser:   8,
 			MessageBytes:     262144,
+			Attachments:      chat.DefaultAttachmentLimits.Count,
+			AttachmentBytes:  chat.DefaultAttachmentLimits.Bytes,
+			AttachedBytes:    chat.DefaultAttachmentLimits.Total,
 		},
-		Retention: Retention{Evidence: 720 * time.Hour},
+		Retention: Retention{Evidence: 720 * time.Hour, Uploads: 168 * time.Hour},
 		Models:    []Model{demo},
 		Server:    Server{Drain: 10 * time.Second},
 		Billing:   Billing{Currency: "USD"},

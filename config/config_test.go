@@ -26,11 +26,11 @@ func TestNothingConfiguredIsTheDocumentedDefault(t *testing.T) {
 	got := mustLoad(t, "")
 	want := &Config{
 		Listen: "127.0.0.1:8787", DB: "semel.db", Language: "auto",
-		Limits:    Limits{Queue: 1000, PerUserPerMinute: 600, RunningPerUser: 8, MessageBytes: 262144},
-		Retention: Retention{Evidence: 720 * time.Hour},
+		Limits:    Limits{Queue: 1000, PerUserPerMinute: 600, RunningPerUser: 8, MessageBytes: 262144, Attachments: 10, AttachmentBytes: 5 << 20, AttachedBytes: 20 << 20},
+		Retention: Retention{Evidence: 720 * time.Hour, Uploads: 168 * time.Hour},
 		Models: []Model{{
 			Name: "demo", Provider: "demo", Price: chat.Price{Input: 150000, Cached: 75000, Output: 600000},
-			Stream: true, MaxAttempts: 3, MaxCrashReruns: 20, OnUnknown: "rerun",
+			Stream: true, Images: true, MaxAttempts: 3, MaxCrashReruns: 20, OnUnknown: "rerun",
 			FirstTokenTimeout: 300 * time.Second, IdleTimeout: 120 * time.Second, Concurrency: 64,
 		}},
 		Server:  Server{Drain: 10 * time.Second},
@@ -47,8 +47,9 @@ func TestEveryKeyCanBeSetInTheFile(t *testing.T) {
 listen = "[::1]:0"
 db = "sub/other.db"
 language = "zh-CN"
-limits = { queue = 1, per_user_per_minute = 2, running_per_user = 3, spend_per_user_per_day = 0, message_bytes = "64KiB" }
+limits = { queue = 1, per_user_per_minute = 2, running_per_user = 3, spend_per_user_per_day = 0, message_bytes = "64KiB", attachments = 4, attachment_bytes = 5, attached_bytes = 6 }
 retention.evidence = "1h30m"
+retention.uploads = "2h"
 [server]
 drain = "0s"
 tls_cert = ""
@@ -67,6 +68,7 @@ on_unknown = "ask"
 first_token_timeout = "6s"
 idle_timeout = "7s"
 concurrency = 8
+images = false
 background = false
 [[models]]
 name = "b"
@@ -77,14 +79,14 @@ price.output = 10
 	c.origins = nil
 	want := &Config{
 		Listen: "[::1]:0", DB: filepath.FromSlash("sub/other.db"), Language: "zh-CN",
-		Limits:    Limits{1, 2, 3, 65536},
-		Retention: Retention{90 * time.Minute},
+		Limits:    Limits{1, 2, 3, 65536, 4, 5, 6},
+		Retention: Retention{90 * time.Minute, 2 * time.Hour},
 		Server:    Server{0},
 		Billing:   Billing{"EUR", ""},
 		Models: []Model{
 			{Name: "a", Provider: "demo", Price: chat.Price{Input: 1, Cached: 2, Output: 3}, Context: 4, Stream: true, MaxAttempts: 5, OnUnknown: "ask",
 				FirstTokenTimeout: 6 * time.Second, IdleTimeout: 7 * time.Second, Concurrency: 8},
-			{Name: "b", Provider: "demo", Price: chat.Price{Input: 9, Cached: 9, Output: 10}, Stream: true, MaxAttempts: 3, MaxCrashReruns: 20, OnUnknown: "rerun",
+			{Name: "b", Provider: "demo", Price: chat.Price{Input: 9, Cached: 9, Output: 10}, Stream: true, Images: true, MaxAttempts: 3, MaxCrashReruns: 20, OnUnknown: "rerun",
 				FirstTokenTimeout: 300 * time.Second, IdleTimeout: 120 * time.Second, Concurrency: 64},
 		},
 	}

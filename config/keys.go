@@ -32,9 +32,17 @@ var configKeys = []key[Config]{
 	later[Config]("limits.spend_per_user_per_day"),
 	size("limits.message_bytes", "Longest question, in bytes or like \"256KiB\".",
 		func(c *Config) *int64 { return &c.Limits.MessageBytes }, 1, 16<<20),
+	number("limits.attachments", "Files that a question may carry.",
+		func(c *Config) *int { return &c.Limits.Attachments }, 1, 100),
+	size("limits.attachment_bytes", "Largest file, in bytes or like \"5MiB\". Many providers take images up to 5 MiB.",
+		func(c *Config) *int64 { return &c.Limits.AttachmentBytes }, 1, 64<<20),
+	size("limits.attached_bytes", "All files of a question together, in bytes or like \"20MiB\".",
+		func(c *Config) *int64 { return &c.Limits.AttachedBytes }, 1, 256<<20),
 
 	span("retention.evidence", "How long repeats among the arrivals, texts of attempts that were not used, and tombstones of ULIDs are kept.",
 		func(c *Config) *time.Duration { return &c.Retention.Evidence }, time.Hour, 100*365*24*time.Hour),
+	span("retention.uploads", "How long a file is kept that was uploaded and is not sent.",
+		func(c *Config) *time.Duration { return &c.Retention.Uploads }, time.Hour, 100*365*24*time.Hour),
 
 	span("server.drain", "How long running answers may go on after SIGTERM.",
 		func(c *Config) *time.Duration { return &c.Server.Drain }, 0, 10*time.Minute),
@@ -91,6 +99,8 @@ var modelKeys = []key[Model]{
 		func(m *Model) *int { return &m.Concurrency }, 1, 100_000),
 	truth("stream", "Whether answers come as they are written; false for a server of the provider openai that cannot.",
 		func(m *Model) *bool { return &m.Stream }),
+	truth("images", "Whether it takes images; false for a model that reads text only.",
+		func(m *Model) *bool { return &m.Images }),
 	truth("background", "With openai-responses: the provider keeps the run, so an answer is found again after a crash.",
 		func(m *Model) *bool { return &m.Background }),
 }

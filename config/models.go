@@ -27,6 +27,7 @@ type Model struct {
 	UpstreamModel string // the name the provider knows it by, "" when that is Name
 	Context       int64  // tokens; 0 is not known, nothing is dropped
 	Stream        bool   // false: the provider cannot, the answer comes in one piece
+	Images        bool   // false: it reads text only
 	Background    bool   // the provider keeps the run: it is found again after a crash
 	MaxAttempts   int64
 	// MaxCrashReruns counts apart from MaxAttempts: a crash says nothing about
@@ -66,6 +67,7 @@ func modelDefaults(provider string) Model {
 	m := Model{
 		Provider:          provider,
 		Stream:            true,
+		Images:            true,
 		MaxAttempts:       3,
 		MaxCrashReruns:    20,
 		FirstTokenTimeout: 300 * time.Second,

@@ -55,9 +55,9 @@ stream = false
 	}
 	want := []Model{
 		{Name: "big", Provider: "openai-responses", URL: "https://api.example.com/v1", Key: "sk-1", UpstreamModel: "big-2",
-			Price: chat.Price{Input: 1, Cached: 2, Output: 3}, Context: 4, Stream: true, Background: true, MaxAttempts: 5, MaxCrashReruns: 6,
+			Price: chat.Price{Input: 1, Cached: 2, Output: 3}, Context: 4, Stream: true, Images: true, Background: true, MaxAttempts: 5, MaxCrashReruns: 6,
 			OnUnknown: "rerun", FirstTokenTimeout: 7 * time.Second, IdleTimeout: 8 * time.Second, Concurrency: 9},
-		{Name: "plain", Provider: "openai", URL: "http://[::1]:8080", MaxAttempts: 3, MaxCrashReruns: 20,
+		{Name: "plain", Provider: "openai", URL: "http://[::1]:8080", Images: true, MaxAttempts: 3, MaxCrashReruns: 20,
 			OnUnknown: "rerun", FirstTokenTimeout: 300 * time.Second, IdleTimeout: 120 * time.Second, Concurrency: 8},
 	}
 	if !reflect.DeepEqual(c.Models, want) {

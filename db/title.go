@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"semel/chat"
 )
 
 // longestTitle is how many characters an automatic title has at the most.
@@ -114,3 +116,12 @@ func joined(before, r rune, head string) bool {
 }
 
 func flagHalf(r rune) bool { return 0x1F1E6 <= r && r <= 0x1F1FF }
+
+// TitleOf is the title of a conversation that begins with this question: its first
+// words, or the name of the first file that it carries.
+func TitleOf(question string, carried []chat.Attachment) string {
+	if t := Title(question); t != "" || len(carried) == 0 {
+		return t
+	}
+	return Title(carried[0].Name)
+}

@@ -28,6 +28,7 @@ type Model struct {
 	Client   llm.Client
 	Price    chat.Price
 	Context  int64 // tokens of earlier messages that fit; 0 is no limit
+	NoImages bool  // it reads text only
 	// Rerun says that an attempt whose outcome nobody knows is repeated by the
 	// engine; otherwise a person is asked.
 	Rerun             bool
@@ -48,6 +49,8 @@ type Options struct {
 	PerUserPerMinute int // new intents of one user; 0 is no limit
 	RunningPerUser   int // 0 is no limit
 	Evidence         time.Duration
+	Uploads          time.Duration // what nobody sends is kept so long; 0 is a week
+	AttachedBytes    int64         // of all files of a question; 0 is the default
 	// SpendPerUserPerDay bounds what one user's questions cost in a day, in micros; 0 is
 	// no limit.
 	SpendPerUserPerDay int64
@@ -115,6 +118,8 @@ func New(o Options) (*Engine, error) {
 	o.PartialEvery = orDefault(o.PartialEvery, time.Second)
 	o.IndexAfter = orDefault(o.IndexAfter, 500*time.Millisecond)
 	o.Evidence = orDefault(o.Evidence, 30*24*time.Hour)
+	o.Uploads = orDefault(o.Uploads, 7*24*time.Hour)
+	o.AttachedBytes = orDefault(o.AttachedBytes, chat.DefaultAttachmentLimits.Total)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

@@ -99,6 +99,9 @@ func (e *Engine) estimateLost(ctx context.Context, r chat.Request, p db.Partial)
 	msgs, err := e.db.Turns(ctx, r.ConversationID, seqs)
 	for _, m := range msgs {
 		u.InputTokens += chat.EstimateTokens(m.Content)
+		for _, a := range m.Attachments {
+			u.InputTokens += a.Tokens
+		}
 	}
 	u.InputTokens += chat.EstimateTokens(r.SystemPrompt)
 	return u, err
@@ -220,6 +223,7 @@ func (e *Engine) retain() {
 		{"prune evidence", e.db.PruneEvidence, old},
 		{"purge conversations", e.db.PurgeConversations, now.Add(-db.UndoWindow)},
 		{"forget tombstones", e.db.ForgetTombstones, old},
+		{"purge uploads", e.db.PurgeUploads, now.Add(-e.o.Uploads)},
 	} {
 		for more := true; more && !e.Draining(); {
 			var err error

@@ -25,10 +25,18 @@ type Ask struct {
 	Model    string // as sent; "" takes the conversation's
 	Params   string // canonical JSON; "" when none was sent
 	Source   chat.Source
+	// Attachments are ids of what this user has uploaded.
+	Attachments []string
+
+	carried []chat.Attachment // what they name; what is unknown has no ID
 }
 
 func (a Ask) fingerprint() chat.Fingerprint {
-	return chat.Fields{Kind: a.Kind, Content: a.Content, ParentID: a.ParentID, Model: a.Model, Params: a.Params}.Fingerprint()
+	f := chat.Fields{Kind: a.Kind, Content: a.Content, ParentID: a.ParentID, Model: a.Model, Params: a.Params}
+	for _, c := range a.carried {
+		f.Attachments = append(f.Attachments, c.SHA256)
+	}
+	return f.Fingerprint()
 }
 
 // A Result says what became of an arrival. The request is as it is stored now; of
@@ -45,7 +53,14 @@ type Result struct {
 // and, unless it says otherwise, stored nothing.
 //
 // The caller reports what it answered with Answered.
-func (e *Engine) Submit(ctx context.Context, a Ask) (Result, error) {
+func (e *Engine) Submit(ctx context.Context, a Ask) (_ Result, err error) {
+	// Before the look for the id, because the fingerprint is of the bytes; what is
+	// unknown matters only where the id is new.
+	if len(a.Attachments) > 0 {
+		if a.carried, err = e.db.Attachments(ctx, a.Key.UserID, a.Attachments); err != nil {
+			return Result{}, err
+		}
+	}
 	for collisions := 0; collisions < 3; {
 		r, err := e.db.LookUp(ctx, a.Key)
 		switch {
@@ -111,6 +126,11 @@ func asError(p *chat.Problem, err error) error {
 	return err
 }
 
+func attachmentUnknown(requestID string) *chat.Problem {
+	return problem(422, "attachment_unknown", chat.RetryNewID, requestID,
+		"An attachment is not here: it was never uploaded, or not sent for so long that it was removed. Upload it again and send this under a new id.")
+}
+
 func keyExpired(requestID string) *chat.Problem {
 	return problem(412, "key_expired", chat.RetryNewID, requestID,
 		"This ULID is older than what this server remembers, so it was not run. If it was never answered, send it under a new id.")
@@ -166,6 +186,16 @@ func (e *Engine) admit(a Ask) *chat.Problem {
 	if a.Model != "" && e.model(a.Model) == nil {
 		return problem(422, "model_unknown", chat.RetryNewID, a.Key.RequestID, "There is no model %q here. GET /api/models lists them.", a.Model)
 	}
+	bytes := int64(0)
+	for _, c := range a.carried {
+		if bytes += c.Bytes; c.ID == "" {
+			return attachmentUnknown(a.Key.RequestID)
+		}
+	}
+	if bytes > e.o.AttachedBytes {
+		return problem(413, "attachments_too_large", chat.RetryNewID, a.Key.RequestID,
+			"The attachments have %d bytes together; limits.attached_bytes allows %d for a question.", bytes, e.o.AttachedBytes)
+	}
 	return nil
 }
 
@@ -184,7 +214,8 @@ func (e *Engine) accept(ctx context.Context, a Ask) (chat.Request, error) {
 		// and whoever hung up asks again with the same id.
 		r, err = e.db.Accept(context.WithoutCancel(ctx), db.Submission{
 			Key: a.Key, Kind: a.Kind, Fingerprint: a.fingerprint(), Content: a.Content, ParentSeq: parent,
-			Title: db.Title(a.Content), Model: a.Model, Default: e.Models()[0].Name, Params: a.Params, Price: e.price, Source: a.Source,
+			Title: db.TitleOf(a.Content, a.carried), Model: a.Model, Default: e.Models()[0].Name, Params: a.Params, Price: e.price, Source: a.Source,
+			Attachments: a.carried, Images: e.takesImages,
 		})
 		r.Key = a.Key
 	}
@@ -203,6 +234,7 @@ func (e *Engine) accept(ctx context.Context, a Ask) (chat.Request, error) {
 // storageProblem says what a failed write means to the client.
 func (e *Engine) storageProblem(requestID string, err error) error {
 	var unknownModel db.ErrModel
+	var blind db.ErrImages
 	switch {
 	case errors.Is(err, db.ErrGone):
 		return conversationGone(requestID)
@@ -214,6 +246,11 @@ func (e *Engine) storageProblem(requestID string, err error) error {
 	case errors.As(err, &unknownModel):
 		return problem(422, "model_unknown", chat.RetryNewID, requestID,
 			"The conversation's model %q is no longer configured. Name another one.", unknownModel.Name)
+	case errors.Is(err, db.ErrAttachment):
+		return attachmentUnknown(requestID)
+	case errors.As(err, &blind):
+		return problem(422, "images_not_taken", chat.RetryNewID, requestID,
+			"The model %q takes no images. Remove them, or name another model.", blind.Model)
 	case errors.Is(err, db.ErrOutcomeOpen):
 		e.log.Error("outcome of a commit is open", "request_id", requestID, "error", err)
 		return later(problem(503, "outcome_open", chat.RetrySameID, requestID,
@@ -237,6 +274,11 @@ func (e *Engine) price(name string) (chat.Price, bool) {
 		return chat.Price{}, false
 	}
 	return m.Price, true
+}
+
+func (e *Engine) takesImages(name string) bool {
+	m := e.model(name)
+	return m != nil && !m.NoImages
 }
 
 // reserve makes sure that a new intent has a place to wait, and that only one

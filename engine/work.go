@@ -56,7 +56,7 @@ func (e *Engine) attempt(j *job) (again bool) {
 	}
 	var prompt llm.Call
 	if err == nil {
-		prompt, err = e.prompt(ctx, r, j.model.Upstream, turns)
+		prompt, err = e.prompt(ctx, r, j.model.Model, turns)
 	}
 	var a llm.Answer
 	switch {
@@ -165,8 +165,8 @@ func (e *Engine) modelGone(ctx context.Context, j *job) (again bool) {
 }
 
 // prompt builds the call from the frozen context.
-func (e *Engine) prompt(ctx context.Context, r chat.Request, upstream string, seqs []int64) (llm.Call, error) {
-	c := llm.Call{RequestID: r.Key.RequestID, Attempt: r.Attempt, Model: upstream, Tools: e.tools}
+func (e *Engine) prompt(ctx context.Context, r chat.Request, m Model, seqs []int64) (llm.Call, error) {
+	c := llm.Call{RequestID: r.Key.RequestID, Attempt: r.Attempt, Model: m.Upstream, Tools: e.tools}
 	if err := json.Unmarshal([]byte(r.Params), &c.Params); err != nil {
 		return c, fmt.Errorf("params of request %d: %w", r.ID, err)
 	}
@@ -177,8 +177,20 @@ func (e *Engine) prompt(ctx context.Context, r chat.Request, upstream string, se
 	if err != nil {
 		return c, err
 	}
-	for _, m := range msgs {
-		c.Turns = append(c.Turns, llm.Turn{Role: m.Role, Content: m.Content})
+	for _, msg := range msgs {
+		t := llm.Turn{Role: msg.Role, Content: msg.Content}
+		for _, a := range msg.Attachments {
+			f := llm.File{Name: a.Name, MediaType: a.MediaType, Tokens: a.Tokens}
+			// An image of an earlier turn, or of a question that was asked of another model
+			// first, goes to one that reads text only as its name.
+			if !a.Image() || !m.NoImages {
+				if f.Data, err = e.db.Content(ctx, a.SHA256); err != nil {
+					return c, fmt.Errorf("attachment %s of message %d: %w", a.ID, msg.Seq, err)
+				}
+			}
+			t.Files = append(t.Files, f)
+		}
+		c.Turns = append(c.Turns, t)
 	}
 	if len(msgs) == 0 {
 		return c, fmt.Errorf("request %d has nothing to send", r.ID)

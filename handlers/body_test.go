@@ -83,7 +83,7 @@ func TestWhatIsWrongWithABodyIsSaid(t *testing.T) {
 	d.chat(valid(`,"params":{"temperature":0,"top_p":1,"max_tokens":1}`)).wants(200)
 	d.chat(valid(`,"model":"gpt-0"`)).refused(422, "model_unknown")
 	d.chat(valid(`,"kind":"edit","parentId":"abcdefgh.1"`)).refused(422, "parent_not_found")
-	d.chat(valid(`,"attachments":["x"]`)).refused(422, "not_supported")
+	d.chat(valid(`,"attachments":["x"]`)).refused(400, "bad_request")
 }
 
 func TestABodyIsJSONBySayingSo(t *testing.T) {

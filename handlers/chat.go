@@ -172,11 +172,12 @@ func (s *server) parseAsk(r *http.Request, b chatBody) (engine.Ask, error) {
 	a = engine.Ask{
 		Key:  chat.Key{UserID: s.user(r), SessionID: session, RequestID: id},
 		Kind: b.Kind, Content: b.Content, ParentID: b.ParentID, Model: b.Model, Params: params, Source: source(r),
+		Attachments: b.Attachments,
 	}
-	return a, s.checkAsk(a, b)
+	return a, s.checkAsk(a)
 }
 
-func (s *server) checkAsk(a engine.Ask, b chatBody) error {
+func (s *server) checkAsk(a engine.Ask) error {
 	switch a.Kind {
 	case chat.KindMessage:
 		if a.ParentID != "" {
@@ -190,16 +191,14 @@ func (s *server) checkAsk(a engine.Ask, b chatBody) error {
 		return badRequest(fmt.Sprintf("kind is message, edit, regenerate or continue, not %q.", a.Kind))
 	}
 	switch {
-	case a.Kind.WritesQuestion() && strings.TrimSpace(a.Content) == "":
+	case a.Kind.WritesQuestion() && strings.TrimSpace(a.Content) == "" && len(a.Attachments) == 0:
 		return badRequest("content is empty.")
 	case !a.Kind.WritesQuestion() && a.Content != "":
 		return badRequest(string(a.Kind) + " sends no content.")
 	case len(a.Content) > s.MessageBytes:
 		return s.tooLarge(fmt.Sprintf("The question has %d bytes; limits.message_bytes allows %d.", len(a.Content), s.MessageBytes))
-	case len(b.Attachments) > 0:
-		return refuse(http.StatusUnprocessableEntity, "not_supported", chat.RetryNewID, "This version takes no attachments.")
 	}
-	return nil
+	return s.checkAttachments(a.Kind, a.Attachments)
 }
 
 // requestID finds the id in its carriers, strongest first: body, Idempotency-Key,

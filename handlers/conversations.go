@@ -41,10 +41,11 @@ func conversationOf(c chat.Conversation) conversationJSON {
 // A messageJSON is a message of the visible branch with its sibling counts.
 type messageJSON struct {
 	chat.RecordMessage
-	RequestID string   `json:"requestId"`
-	Model     string   `json:"model,omitempty"`
-	Sibling   int      `json:"sibling"`  // which of them this is, from 1
-	Siblings  []string `json:"siblings"` // ids of all messages with this parent and role
+	RequestID   string            `json:"requestId"`
+	Model       string            `json:"model,omitempty"`
+	Sibling     int               `json:"sibling"`               // which of them this is, from 1
+	Siblings    []string          `json:"siblings"`              // ids of all messages with this parent and role
+	Attachments []chat.Attachment `json:"attachments,omitempty"` // of a question
 }
 
 // A threadJSON is one conversation, of one moment.
@@ -64,7 +65,7 @@ func (s *server) threadOf(t db.Thread) threadJSON {
 				ID: chat.MessageID(session, m.Seq), Seq: m.Seq, ParentID: chat.MessageID(session, m.ParentSeq),
 				Role: m.Role, Content: m.Content, Reasoning: m.Reasoning, Finish: m.Finish, CreatedAt: chat.Stamp{Time: m.CreatedAt},
 			},
-			RequestID: m.RequestID, Siblings: []string{},
+			RequestID: m.RequestID, Siblings: []string{}, Attachments: m.Attachments,
 		}
 		if m.Role == "assistant" {
 			j.Model = m.Model

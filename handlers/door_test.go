@@ -411,20 +411,27 @@ func (r reply) wellFormed(what string) {
 const wantCSP = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; font-src 'self'; " +
 	"manifest-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; require-trusted-types-for 'script'; trusted-types semel"
 
+// wantFileCSP is on the files that people uploaded.
+const wantFileCSP = "default-src 'none'; sandbox"
+
 func checkHeaders(t testing.TB, what string, h http.Header) {
 	t.Helper()
+	csp, kept := wantCSP, strings.Contains(h.Get("Cache-Control"), "immutable")
+	if strings.HasPrefix(h.Get("Content-Disposition"), "inline") {
+		csp, kept = wantFileCSP, h.Get("Cache-Control") == "private, no-cache"
+	}
 	if _, timed := chat.IDTime(h.Get("X-Trace-Id")); !timed {
 		t.Errorf("%s: X-Trace-Id %q", what, h.Get("X-Trace-Id"))
 	}
 	for name, want := range map[string]string{
-		"Content-Security-Policy": wantCSP, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
+		"Content-Security-Policy": csp, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer",
 		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
 	} {
 		if got := h.Values(name); len(got) != 1 || got[0] != want {
 			t.Errorf("%s: %s: %q, want %q", what, name, got, want)
 		}
 	}
-	if c := h.Get("Cache-Control"); !strings.Contains(c, "no-store") && !strings.Contains(c, "immutable") {
+	if c := h.Get("Cache-Control"); !strings.Contains(c, "no-store") && !kept {
 		t.Errorf("%s: Cache-Control %q", what, c)
 	}
 }

@@ -1,11 +1,13 @@
 package handlers
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 
@@ -60,6 +62,23 @@ type archivedMessage struct {
 	Usage     *chat.Usage    `json:"usage,omitempty"`
 	ThoughtMS int64          `json:"thoughtMs,omitempty"`
 	CreatedAt *chat.Stamp    `json:"createdAt,omitempty"`
+	// Attachments are what a question carries.
+	Attachments []archivedAttachment `json:"attachments,omitempty"`
+}
+
+// An archivedAttachment names one of the files of the conversation.
+type archivedAttachment struct {
+	Name   string `json:"name"`
+	SHA256 string `json:"sha256"`
+}
+
+// An archivedFile is there once, however many questions carry it. Texts are as they
+// are, images in base64.
+type archivedFile struct {
+	SHA256    string `json:"sha256"`
+	MediaType string `json:"mediaType"`
+	Text      string `json:"text,omitempty"`
+	Base64    []byte `json:"base64,omitempty"`
 }
 
 type archivedError struct {
@@ -82,6 +101,9 @@ func archiveOf(a db.Archive) archiveJSON {
 		}
 		if t.Kind.WritesQuestion() {
 			m.Role, m.Content, m.CreatedAt = "user", t.Question, &chat.Stamp{Time: t.AskedAt}
+			for _, f := range t.Attachments {
+				m.Attachments = append(m.Attachments, archivedAttachment{f.Name, f.SHA256})
+			}
 			out.Messages = append(out.Messages, m)
 			m = archivedMessage{ID: chat.MessageID(session, t.Seq+1), ParentID: m.ID, Role: "assistant", RequestID: t.RequestID}
 		}
@@ -110,14 +132,17 @@ func (s *server) exportConversation(w http.ResponseWriter, r *http.Request) erro
 			return err
 		}
 		attach(w, "semel-"+id+".md")
-		send(w, http.StatusOK, "text/markdown", []byte(markdownOf(t)))
+		out := s.exportTo(w, r, "text/markdown")
+		out.markdown(t)
 	case "json":
 		a, err := s.DB.Archive(r.Context(), s.user(r), id)
 		if err != nil {
 			return err
 		}
 		attach(w, "semel-"+id+".json")
-		s.writeJSON(w, http.StatusOK, archiveOf(a))
+		out := s.exportTo(w, r, "application/json")
+		out.archive(a)
+		out.write([]byte("\n"))
 	default:
 		return badRequest("format is md or json.")
 	}
@@ -132,8 +157,7 @@ func attach(w http.ResponseWriter, name string) {
 const exportPage = 100
 
 // exportAll gives every conversation that is not deleted, each of one moment, and
-// holds one of them in memory. When it cannot go on it hangs up in the middle, so
-// that half of a file is not taken for the whole.
+// holds one of them in memory.
 func (s *server) exportAll(w http.ResponseWriter, r *http.Request) error {
 	if format := r.URL.Query().Get("format"); format != "json" && format != "" {
 		return badRequest("format is json.")
@@ -143,19 +167,8 @@ func (s *server) exportAll(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	attach(w, "semel.json")
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
-	hangUp := func(err error) {
-		s.Log.Warn("export ends early", "trace_id", traceID(r), "error", err)
-		panic(http.ErrAbortHandler)
-	}
-	write := func(b []byte) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // recorders in tests have none
-		if _, err := w.Write(b); err != nil {
-			hangUp(err)
-		}
-	}
-	write(fmt.Appendf(nil, `{"format":%q,"version":%d,"conversations":[`, formatMany, formatVersion))
+	out := s.exportTo(w, r, "application/json")
+	out.write(fmt.Appendf(nil, `{"format":%q,"version":%d,"conversations":[`, formatMany, formatVersion))
 	comma := ""
 	for len(sessions) > 0 && err == nil {
 		for _, id := range sessions {
@@ -164,22 +177,86 @@ func (s *server) exportAll(w http.ResponseWriter, r *http.Request) error {
 				continue // deleted meanwhile
 			}
 			if err != nil {
-				hangUp(err)
+				out.hangUp(err)
 			}
-			write(append([]byte(comma+"\n"), strings.TrimSuffix(string(encode(archiveOf(a))), "\n")...))
+			out.write([]byte(comma + "\n"))
+			out.archive(a)
 			comma = ","
 		}
 		sessions, last, err = s.DB.Sessions(r.Context(), s.user(r), last, exportPage)
 	}
 	if err != nil {
-		hangUp(err)
+		out.hangUp(err)
 	}
-	write([]byte("\n]}\n"))
+	out.write([]byte("\n]}\n"))
 	return nil
 }
 
-// markdownOf is a conversation as people read it.
-func markdownOf(t db.Thread) string {
+// An exporter writes a file that may be long, and hangs up where it cannot go on, so
+// that half of one is not taken for the whole. It holds one attachment in memory.
+type exporter struct {
+	s *server
+	w http.ResponseWriter
+	r *http.Request
+}
+
+func (s *server) exportTo(w http.ResponseWriter, r *http.Request, contentType string) exporter {
+	w.Header().Set("Content-Type", contentType+"; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	return exporter{s, w, r}
+}
+
+func (e exporter) hangUp(err error) {
+	e.s.Log.Warn("export ends early", "trace_id", traceID(e.r), "error", err)
+	panic(http.ErrAbortHandler)
+}
+
+func (e exporter) write(b []byte) {
+	_ = http.NewResponseController(e.w).SetWriteDeadline(time.Now().Add(writeTimeout)) // recorders in tests have none
+	if _, err := e.w.Write(b); err != nil {
+		e.hangUp(err)
+	}
+}
+
+func (e exporter) content(a chat.Attachment) []byte {
+	content, err := e.s.DB.Content(e.r.Context(), a.SHA256)
+	if err != nil {
+		e.hangUp(err)
+	}
+	return content
+}
+
+// archive writes a conversation as JSON, its files at the end and one by one.
+func (e exporter) archive(a db.Archive) {
+	head := strings.TrimSuffix(string(encode(archiveOf(a))), "}\n")
+	e.write([]byte(head))
+	open := `,"files":[`
+	written := map[string]bool{}
+	for _, t := range a.Turns {
+		for _, f := range t.Attachments {
+			if written[f.SHA256] {
+				continue
+			}
+			written[f.SHA256] = true
+			file := archivedFile{SHA256: f.SHA256, MediaType: f.MediaType}
+			if content := e.content(f); f.Image() {
+				file.Base64 = content
+			} else {
+				file.Text = string(content)
+			}
+			e.write(append([]byte(open+"\n"), strings.TrimSuffix(string(encode(file)), "\n")...))
+			open = ","
+		}
+	}
+	if len(written) > 0 {
+		e.write([]byte("\n]"))
+	}
+	e.write([]byte("}"))
+}
+
+// markdown writes a conversation as people read it. Texts that questions carry are
+// blocks of code, images are in the file.
+func (e exporter) markdown(t db.Thread) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n", strings.Join(strings.Fields(t.Conversation.Title), " "))
 	if p := t.Conversation.SystemPrompt; p != "" {
@@ -191,6 +268,17 @@ func markdownOf(t db.Thread) string {
 			who = m.Model
 		}
 		heading(&b, who, m.CreatedAt)
+		for _, a := range m.Attachments {
+			if a.Image() {
+				fmt.Fprintf(&b, "\n![%s](data:%s;base64,", markdownName(a.Name), a.MediaType)
+				b.WriteString(base64.StdEncoding.EncodeToString(e.content(a)))
+				b.WriteString(")\n")
+			} else {
+				fmt.Fprintf(&b, "\n**%s**\n\n%s", markdownName(a.Name), fenced("", string(e.content(a))))
+			}
+			e.write([]byte(b.String()))
+			b.Reset()
+		}
 		writeBody(&b, m.Reasoning, m.Content)
 		if m.Role == "user" {
 			for _, rec := range t.Requests {
@@ -205,8 +293,15 @@ func markdownOf(t db.Thread) string {
 			writeFailure(&b, rec)
 		}
 	}
-	return b.String()
+	e.write([]byte(b.String()))
 }
+
+// markdownName is the name of a file as nothing but words.
+func markdownName(name string) string {
+	return markdownMarks.ReplaceAllString(name, `\$0`)
+}
+
+var markdownMarks = regexp.MustCompile("[\\\\`*_\\[\\]<>&!#|~]")
 
 func heading(w io.Writer, who string, at time.Time) {
 	fmt.Fprintf(w, "\n## %s · %s\n", strings.Join(strings.Fields(who), " "), at.UTC().Format(time.RFC3339))

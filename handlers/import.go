@@ -198,7 +198,7 @@ func (im *importer) conversation(raw []byte) error {
 		return badRequest(fmt.Sprintf("The file has more than %d conversations, which is the limit. The rest was not read.", importConversations))
 	}
 	s := im.server
-	a, err := conversationParser{maxText: s.MessageBytes, now: time.Now()}.parse(raw)
+	a, err := conversationParser{maxText: s.MessageBytes, limits: s.Attachments, now: time.Now()}.parse(raw)
 	item := importedItem{SessionID: shown(a.Conversation.SessionID, chat.MaxIDLength), Title: shown(a.Conversation.Title, 256)}
 	var done db.Imported
 	if err == nil {

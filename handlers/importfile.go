@@ -18,7 +18,7 @@ import (
 // The limits of an import. Their names are in the messages that refer to them.
 const (
 	importBytes             = 256 << 20 // of a file
-	importConversationBytes = 32 << 20  // of one conversation in it
+	importConversationBytes = 128 << 20 // of one conversation in it, with its files
 	importConversations     = 10_000    // of a file
 	importMessages          = 10_000    // of a conversation
 	importDepth             = 8         // of the JSON of a conversation
@@ -31,6 +31,7 @@ type conversationFile struct {
 	Version      int               `json:"version"`
 	Conversation json.RawMessage   `json:"conversation"`
 	Messages     []json.RawMessage `json:"messages"`
+	Files        []json.RawMessage `json:"files"`
 }
 
 type messageFile struct {
@@ -47,6 +48,8 @@ type messageFile struct {
 	Usage     json.RawMessage `json:"usage"`
 	ThoughtMS int64           `json:"thoughtMs"`
 	CreatedAt chat.Stamp      `json:"createdAt"`
+
+	Attachments []json.RawMessage `json:"attachments"`
 }
 
 // readConversations calls each with the JSON of every conversation in a file, which
@@ -73,7 +76,7 @@ func readConversations(file io.Reader, each func([]byte) error) error {
 		}
 		parts[name] = nil
 		switch name {
-		case "format", "version", "conversation", "messages":
+		case "format", "version", "conversation", "messages", "files":
 			var part json.RawMessage
 			if err := d.Decode(&part); err != nil {
 				return unreadable(err)
@@ -185,6 +188,8 @@ func checkFormat(format, version, want string) error {
 type conversationParser struct {
 	maxText int       // bytes of a question, and of a system prompt
 	now     time.Time // nothing in it is later
+	limits  chat.AttachmentLimits
+	files   map[string]chat.File // of the conversation, by SHA-256
 }
 
 // parse checks the JSON of one conversation and returns what it says. Whatever it
@@ -219,7 +224,13 @@ func (p conversationParser) parse(raw []byte) (a db.Archive, err error) {
 	case n > importMessages:
 		return a, badRequest(fmt.Sprintf("It has %d messages; the limit is %d.", n, importMessages))
 	}
+	if p.files, err = p.readFiles(f.Files); err != nil {
+		return a, err
+	}
 	if a.Turns, err = p.turns(c.ID, f.Messages); err != nil {
+		return a, err
+	}
+	if a.Files, err = used(p.files, a.Turns); err != nil {
 		return a, err
 	}
 	head, ok := chat.ParseMessageID(c.ID, c.Head)
@@ -227,7 +238,7 @@ func (p conversationParser) parse(raw []byte) (a db.Archive, err error) {
 		return a, badRequest("conversation.head names no message of it.")
 	}
 	a.Conversation.HeadSeq = head
-	if !c.Named && c.Title != db.Title(a.Turns[0].Question) {
+	if !c.Named && c.Title != db.TitleOf(a.Turns[0].Question, a.Turns[0].Attachments) {
 		a.Conversation.Named = true // somebody gave it that title
 	}
 	return a, nil
@@ -371,7 +382,7 @@ func (p conversationParser) question(m messageFile, t *db.ArchivedTurn) error {
 		return badRequest("kind of a question is message or edit.")
 	case m.Model != "" || m.Reasoning != "" || m.Finish != "" || m.Error != nil || m.Usage != nil || m.ThoughtMS != 0:
 		return badRequest("A question has no model, reasoning, finish, error, usage or thoughtMs: its answer has.")
-	case strings.TrimSpace(m.Content) == "":
+	case strings.TrimSpace(m.Content) == "" && len(m.Attachments) == 0:
 		return badRequest("content is empty.")
 	case len(m.Content) > p.maxText:
 		return badRequest(fmt.Sprintf("The question has %d bytes; limits.message_bytes allows %d.", len(m.Content), p.maxText))
@@ -380,7 +391,89 @@ func (p conversationParser) question(m messageFile, t *db.ArchivedTurn) error {
 		return err
 	}
 	t.Question, t.AskedAt = m.Content, millis(m.CreatedAt)
-	return nil
+	var err error
+	t.Attachments, err = p.attachments(m.Attachments)
+	return err
+}
+
+// readFiles reads what questions of the conversation carry. What a file is is read
+// from its bytes, here as in an upload.
+func (p conversationParser) readFiles(raws []json.RawMessage) (map[string]chat.File, error) {
+	files := make(map[string]chat.File, len(raws))
+	for i, raw := range raws {
+		name := fmt.Sprintf("files[%d]", i)
+		var f archivedFile
+		if err := decode(raw, &f); err != nil {
+			return nil, in(name, err)
+		}
+		content := f.Base64
+		if f.Text != "" {
+			if content != nil {
+				return nil, in(name, badRequest("It has text or base64, not both."))
+			}
+			content = []byte(f.Text)
+		}
+		if int64(len(content)) > p.limits.Bytes {
+			return nil, in(name, badRequest(fmt.Sprintf("It has %d bytes; limits.attachment_bytes allows %d.", len(content), p.limits.Bytes)))
+		}
+		read, err := chat.ReadFile("", content)
+		switch {
+		case err != nil:
+			return nil, in(name, badRequest("It cannot be taken: "+err.Error()+"."))
+		case read.SHA256 != f.SHA256:
+			return nil, in(name, badRequest("sha256 is not that of its bytes."))
+		case read.MediaType != f.MediaType:
+			return nil, in(name, badRequest("mediaType must be "+read.MediaType+"."))
+		case files[f.SHA256].Content != nil:
+			return nil, in(name, badRequest("It is there twice."))
+		}
+		files[f.SHA256] = read
+	}
+	return files, nil
+}
+
+// attachments reads what one question carries.
+func (p conversationParser) attachments(raws []json.RawMessage) (list []chat.Attachment, err error) {
+	if len(raws) > p.limits.Count {
+		return nil, badRequest(fmt.Sprintf("It carries %d attachments; limits.attachments allows %d.", len(raws), p.limits.Count))
+	}
+	total := int64(0)
+	for i, raw := range raws {
+		name := fmt.Sprintf("attachments[%d]", i)
+		var a archivedAttachment
+		if err := decode(raw, &a); err != nil {
+			return nil, in(name, err)
+		}
+		f, ok := p.files[a.SHA256]
+		if !ok {
+			return nil, in(name, badRequest("sha256 names none of files."))
+		}
+		if total += f.Bytes; total > p.limits.Total {
+			return nil, in(name, badRequest(fmt.Sprintf("The attachments have more than %d bytes together, which is what limits.attached_bytes allows.", p.limits.Total)))
+		}
+		carried := f.Attachment
+		if carried.Name = a.Name; a.Name == "" || chat.FileName(a.Name) != a.Name {
+			return nil, in(name, badRequest("name is no name of a file."))
+		}
+		list = append(list, carried)
+	}
+	return list, nil
+}
+
+// used returns files, each of which some question carries.
+func used(files map[string]chat.File, turns []db.ArchivedTurn) (map[string]chat.File, error) {
+	carried := map[string]bool{}
+	for _, t := range turns {
+		for _, a := range t.Attachments {
+			carried[a.SHA256] = true
+		}
+	}
+	for sha := range files {
+		if !carried[sha] {
+			return nil, badRequest("No question carries the file " + sha + ".")
+		}
+	}
+	return files, nil
 }
 
 var failureCode = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
@@ -394,6 +487,9 @@ const (
 func (p conversationParser) answer(m messageFile, t *db.ArchivedTurn) error {
 	if m.Model == "" || len(m.Model) > maxModelName {
 		return badRequest(fmt.Sprintf("model has 1 to %d bytes.", maxModelName))
+	}
+	if m.Attachments != nil {
+		return badRequest("An answer carries no attachments.")
 	}
 	t.Model, t.Content, t.Reasoning = m.Model, m.Content, m.Reasoning
 	if m.Error != nil {

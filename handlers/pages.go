@@ -137,7 +137,7 @@ func (s *server) postForm(w http.ResponseWriter, r *http.Request) error {
 	// Forms send CRLF where scripts send LF: the same words must be the same intent.
 	content := strings.TrimRight(strings.ReplaceAll(form.Get("content"), "\r\n", "\n"), " \t\n")
 	ask, err := s.parseAsk(r, chatBody{SessionID: chi.URLParam(r, "sessionID"), RequestID: form.Get("requestId"), Content: content,
-		Kind: chat.Kind(form.Get("kind")), ParentID: form.Get("parentId")})
+		Kind: chat.Kind(form.Get("kind")), ParentID: form.Get("parentId"), Attachments: form["attachments"]})
 	if err != nil {
 		return s.refusedForm(w, r, err, content, form.Get("requestId"))
 	}

@@ -25,6 +25,9 @@ func (s *server) routes() http.Handler {
 		r.Post("/chat/retry/{requestID}", s.handle(s.postRetry))
 		r.Get("/chat/receipt/{requestID}", s.handle(s.getReceipt))
 
+		r.Post("/attachments", s.handle(s.postAttachment))
+		r.Get("/attachments/{attachmentID}", s.handle(s.getAttachment))
+
 		r.Get("/conversations", s.handle(s.listConversations))
 		r.Get("/conversations/export", s.handle(s.exportAll))
 		r.Post("/conversations/import", s.handle(s.postImport))

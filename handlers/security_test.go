@@ -15,6 +15,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"semel/chat"
+	"semel/db"
 	"semel/handlers"
 	"semel/static"
 )
@@ -26,8 +27,9 @@ type route struct{ method, pattern, path string }
 // parameter does.
 func (d *door) allRoutes(session, id string) (list []route) {
 	d.t.Helper()
+	file := chat.AttachmentID(db.LocalUser, "note.txt", must(chat.ReadFile("", []byte("a note"))).SHA256)
 	err := chi.Walk(d.handler.Handler.(chi.Routes), func(method, pattern string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
-		path := strings.NewReplacer("{requestID}", id, "{sessionID}", session, "/static/*", static.URL("app.css")).Replace(pattern)
+		path := strings.NewReplacer("{requestID}", id, "{sessionID}", session, "{attachmentID}", file, "/static/*", static.URL("app.css")).Replace(pattern)
 		if strings.ContainsAny(path, "{*") {
 			d.t.Errorf("the tests know no value for %s", pattern)
 		}
@@ -91,6 +93,7 @@ func TestHEADIsGETWithoutABody(t *testing.T) {
 	t.Parallel()
 	d := openDoor(t)
 	session, id, _ := d.answered("[[echo yes]]")
+	d.upload("note.txt", "a note")
 	running := chat.NewID()
 	d.tapped(session, running)
 	paths := []string{streamPath(session, running)} // it does not wait for the end

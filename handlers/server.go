@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"semel/catalog"
+	"semel/chat"
 	"semel/db"
 	"semel/engine"
 )
@@ -21,9 +22,10 @@ type Options struct {
 	DB           *db.DB
 	Catalog      *catalog.Catalog // of the engine's models
 	Log          *slog.Logger
-	Language     string // "auto", "en" or "zh-CN"; "" is auto
-	MessageBytes int    // the longest question; 0 is 262144
-	Currency     string // of every amount; "" is USD
+	Language     string                // "auto", "en" or "zh-CN"; "" is auto
+	MessageBytes int                   // the longest question; 0 is 262144
+	Currency     string                // of every amount; "" is USD
+	Attachments  chat.AttachmentLimits // what is 0 is the default
 	// Hosts are names besides loopback ones that a browser may call this server by.
 	Hosts []string
 }
@@ -51,6 +53,7 @@ func New(o Options) *Server {
 	if o.MessageBytes == 0 {
 		o.MessageBytes = 262144
 	}
+	o.Attachments = o.Attachments.Or(chat.DefaultAttachmentLimits)
 	if o.Currency == "" {
 		o.Currency = "USD"
 	}

@@ -127,22 +127,33 @@ func newAnthropicRequest(e Endpoint, c Call) (r anthropicRequest, stripped strin
 	for _, t := range c.Tools {
 		r.Tools = append(r.Tools, anthropicTool{t.Name, t.Description, schemaOf(t)})
 	}
-	r.System, r.Messages = splitTurns(c.Turns)
-	if n := len(r.Messages); n > 0 && r.Messages[0].Role == "assistant" {
+	system, messages := splitTurns(c.Turns)
+	if len(messages) > 0 && messages[0].role == "assistant" {
 		// The API takes that today, some who serve it do not.
-		r.Messages = append([]roleContent{{"user", leftOut}}, r.Messages...)
+		messages = slices.Insert(messages, 0, saying("user", leftOut))
 	}
-	last := len(r.Messages) - 1
-	if !c.Continue || last < 0 || r.Messages[last].Role != "assistant" {
-		return r, ""
+	if last := len(messages) - 1; c.Continue && last >= 0 && messages[last].role == "assistant" {
+		if prefills(c.Model) || e.Quirks.Continue == ContinuePrefill {
+			text, _ := messages[last].text() // an answer is one text
+			kept := strings.TrimRightFunc(text, unicode.IsSpace)
+			messages[last], stripped = saying("assistant", kept), text[len(kept):]
+		} else {
+			messages = append(messages, saying("user", askToContinue))
+		}
 	}
-	if !prefills(c.Model) && e.Quirks.Continue != ContinuePrefill {
-		r.Messages = append(r.Messages, roleContent{"user", askToContinue})
-		return r, ""
+	r.System, r.Messages = system, []roleContent{}
+	for _, m := range messages {
+		r.Messages = append(r.Messages, onTheWire(m, anthropicText, anthropicImage))
 	}
-	text := r.Messages[last].Content
-	r.Messages[last].Content = strings.TrimRightFunc(text, unicode.IsSpace)
-	return r, text[len(r.Messages[last].Content):]
+	return r, stripped
+}
+
+// The parts of a message with images
+// (https://docs.anthropic.com/en/docs/build-with-claude/vision).
+func anthropicText(s string) any { return map[string]any{"type": "text", "text": s} }
+
+func anthropicImage(f *File) any {
+	return map[string]any{"type": "image", "source": map[string]any{"type": "base64", "media_type": f.MediaType, "data": base64Of(f)}}
 }
 
 func prefills(model string) bool {

@@ -382,21 +382,21 @@ func TestAnthropicRequest(t *testing.T) {
 		want string
 	}{
 		{"plain", user("Hi"), `{"model":"demo","max_tokens":8192,"messages":[{"role":"user","content":"Hi"}],"stream":true}`},
-		{"all there is", Call{Model: "claude-x", Turns: []Turn{{"system", "Be brief."}, {"user", "A"}, {"assistant", "B"}, {"system", "Be kind."}, {"user", "C"}},
+		{"all there is", Call{Model: "claude-x", Turns: []Turn{{Role: "system", Content: "Be brief."}, {Role: "user", Content: "A"}, {Role: "assistant", Content: "B"}, {Role: "system", Content: "Be kind."}, {Role: "user", Content: "C"}},
 			Params: Params{Temperature: number(0), TopP: number(0.5), MaxTokens: &most, Seed: &seed},
 			Tools:  []Tool{{"sign", "Signs.", `{"type":"object","properties":{"n":{"type":"integer"}}}`}, {Name: "nothing"}}},
 			`{"model":"claude-x","max_tokens":100,"system":"Be brief.\n\nBe kind.","messages":[{"role":"user","content":"A"},{"role":"assistant","content":"B"},{"role":"user","content":"C"}],` +
 				`"temperature":0,"top_p":0.5,"tools":[{"name":"sign","description":"Signs.","input_schema":{"type":"object","properties":{"n":{"type":"integer"}}}},` +
 				`{"name":"nothing","input_schema":{"type":"object","properties":{}}}],"stream":true}`},
-		{"turns in a row", Call{Model: "m", Turns: []Turn{{"user", "A"}, {"user", " "}, {"user", "B"}, {"assistant", "one "}, {"assistant", "\n"}, {"assistant", "two"}, {"assistant", ""}, {"user", "C"}}},
+		{"turns in a row", Call{Model: "m", Turns: []Turn{{Role: "user", Content: "A"}, {Role: "user", Content: " "}, {Role: "user", Content: "B"}, {Role: "assistant", Content: "one "}, {Role: "assistant", Content: "\n"}, {Role: "assistant", Content: "two"}, {Role: "assistant", Content: ""}, {Role: "user", Content: "C"}}},
 			`{"model":"m","max_tokens":8192,"messages":[{"role":"user","content":"A\n\nB"},{"role":"assistant","content":"one \ntwo"},{"role":"user","content":"C"}],"stream":true}`},
-		{"an answer first", Call{Model: "m", Turns: []Turn{{"assistant", "B"}, {"user", "C"}}},
+		{"an answer first", Call{Model: "m", Turns: []Turn{{Role: "assistant", Content: "B"}, {Role: "user", Content: "C"}}},
 			`{"model":"m","max_tokens":8192,"messages":[{"role":"user","content":"` + leftOut + `"},{"role":"assistant","content":"B"},{"role":"user","content":"C"}],"stream":true}`},
-		{"go on, by prefill", Call{Model: "claude-sonnet-4-5-20250929", Continue: true, Turns: []Turn{{"user", "A"}, {"assistant", "B \n\u3000"}}},
+		{"go on, by prefill", Call{Model: "claude-sonnet-4-5-20250929", Continue: true, Turns: []Turn{{Role: "user", Content: "A"}, {Role: "assistant", Content: "B \n\u3000"}}},
 			`{"model":"claude-sonnet-4-5-20250929","max_tokens":8192,"messages":[{"role":"user","content":"A"},{"role":"assistant","content":"B"}],"stream":true}`},
-		{"go on, when asked", Call{Model: "claude-opus-4-6", Continue: true, Turns: []Turn{{"user", "A"}, {"assistant", "B \n"}}},
+		{"go on, when asked", Call{Model: "claude-opus-4-6", Continue: true, Turns: []Turn{{Role: "user", Content: "A"}, {Role: "assistant", Content: "B \n"}}},
 			`{"model":"claude-opus-4-6","max_tokens":8192,"messages":[{"role":"user","content":"A"},{"role":"assistant","content":"B \n"},{"role":"user","content":"` + askToContinue + `"}],"stream":true}`},
-		{"go on with nothing", Call{Model: "claude-3-haiku", Continue: true, Turns: []Turn{{"user", "A"}, {"assistant", " "}}},
+		{"go on with nothing", Call{Model: "claude-3-haiku", Continue: true, Turns: []Turn{{Role: "user", Content: "A"}, {Role: "assistant", Content: " "}}},
 			`{"model":"claude-3-haiku","max_tokens":8192,"messages":[{"role":"user","content":"A"}],"stream":true}`},
 	} {
 		body, header, h := sent(t, anthropicClient, tt.call, anthropicSays("x"))
@@ -410,7 +410,7 @@ func TestAnthropicRequest(t *testing.T) {
 }
 
 func TestAnthropicQuirks(t *testing.T) {
-	c := Call{Model: "served-by-others", Continue: true, Turns: []Turn{{"user", "A"}, {"assistant", "B "}}}
+	c := Call{Model: "served-by-others", Continue: true, Turns: []Turn{{Role: "user", Content: "A"}, {Role: "assistant", Content: "B "}}}
 	body, _, _ := sent(t, func(tr *Transport, e Endpoint) Client {
 		e.Quirks = Quirks{NoStream: true, Continue: ContinuePrefill}
 		return NewAnthropic(tr, e)
@@ -434,7 +434,7 @@ func TestAContinuedAnswerIsJoinedWithoutDoubledSpace(t *testing.T) {
 		{"one ", " ", ""},
 		{"one ", "two three", "two three"},
 	} {
-		c := Call{Model: "claude-haiku-4-5", Continue: true, Turns: []Turn{{"user", "A"}, {"assistant", tt.before}}}
+		c := Call{Model: "claude-haiku-4-5", Continue: true, Turns: []Turn{{Role: "user", Content: "A"}, {Role: "assistant", Content: tt.before}}}
 		_, _, h := sent(t, anthropicClient, c, anthropicSays(tt.says))
 		if h.err != nil || h.Content != tt.want {
 			t.Errorf("%q and %q: got %q, %v; want %q", tt.before, tt.says, h.Content, h.err, tt.want)
@@ -498,7 +498,7 @@ func FuzzAnthropic(f *testing.F) {
 	f.Add(sse(anthropicStart, `{"type":"error","error":{"type":"overloaded_error"}}`), "")
 	f.Add("data: {\"type\":\"content_block_start\",\"index\":-1,\"content_block\":{\"type\":\"tool_use\"}}\r\rdata: [DONE]\n\n", " ")
 	f.Fuzz(func(t *testing.T, text, before string) {
-		_, skip := newAnthropicRequest(Endpoint{}, Call{Model: "claude-3", Continue: true, Turns: []Turn{{"user", "A"}, {"assistant", "x" + before}}})
+		_, skip := newAnthropicRequest(Endpoint{}, Call{Model: "claude-3", Continue: true, Turns: []Turn{{Role: "user", Content: "A"}, {Role: "assistant", Content: "x" + before}}})
 		hear(t, func(emit func(Piece)) (Answer, error) {
 			d := anthropicDecoder{collector: collector{emit: emit}, skip: skip}
 			if err := d.read(strings.NewReader(text), func() {}); err != nil {

@@ -81,9 +81,18 @@ func (c *collector) answer() Answer {
 func Estimate(c Call, text, reasoning string) chat.Usage {
 	u := chat.Usage{Estimated: true, OutputTokens: chat.EstimateTokens(text) + chat.EstimateTokens(reasoning)}
 	for _, t := range c.Turns {
-		u.InputTokens += chat.EstimateTokens(t.Content)
+		u.InputTokens += t.tokens()
 	}
 	return u
+}
+
+// tokens estimates a turn with all that came with it.
+func (t Turn) tokens() int64 {
+	n := chat.EstimateTokens(t.Content)
+	for _, f := range t.Files {
+		n += f.Tokens
+	}
+	return n
 }
 
 // lost classifies the end of a stream that had no end mark. When ctx ended it was

@@ -42,6 +42,9 @@ const (
 // inside the question for whoever tests or shows something. Its zero value is
 // not usable; it is safe for use by many goroutines at once.
 //
+// Of files that come with a question it says which they were, and reads nothing in them,
+// no directives either.
+//
 // It answers in the language of the question (Chinese when there is a Han
 // character in it, else English) and in other words on each call. The last line
 // says which call of this Demo it was. With Params.Seed the text before that
@@ -163,6 +166,9 @@ func (d *Demo) answer(c Call, s script, asked int, number int64, a *Answer) stri
 	}
 
 	w := newWriter(q, d.random(c), uint64(number)+d.salt, c.Params.Seed != nil)
+	if asked >= 0 && len(c.Turns[asked].Files) > 0 && !s.sized && !c.Continue {
+		w.add(saw(c.Turns[asked].Files, q.chinese))
+	}
 	switch {
 	case s.sized:
 		w.exactly(s.tokens)
@@ -175,6 +181,29 @@ func (d *Demo) answer(c Call, s script, asked int, number int64, a *Answer) stri
 	return w.b.String()
 }
 
+// saw says what came with a question: all that the built-in model can do with it.
+func saw(files []File, chinese bool) string {
+	var list []string
+	for _, f := range files {
+		size, kind := len(f.Data), strings.ToUpper(strings.TrimPrefix(f.MediaType, "image/"))
+		lines := strings.Count(strings.TrimSuffix(string(f.Data), "\n"), "\n") + 1
+		switch {
+		case f.image() && chinese:
+			list = append(list, fmt.Sprintf("“%s”（%s 图片，%d 字节）", f.Name, kind, size))
+		case f.image():
+			list = append(list, fmt.Sprintf("“%s” (a %s image of %d bytes)", f.Name, kind, size))
+		case chinese:
+			list = append(list, fmt.Sprintf("“%s”（文本，%d 行）", f.Name, lines))
+		default:
+			list = append(list, fmt.Sprintf("“%s” (text, lines: %d)", f.Name, lines))
+		}
+	}
+	if chinese {
+		return "附件已收到：" + strings.Join(list, "、") + "。"
+	}
+	return "This came with the question: " + strings.Join(list, ", ") + "."
+}
+
 // random returns the source of the words: the same for the same seed and turns,
 // else another on each call.
 func (d *Demo) random(c Call) *rand.Rand {
@@ -184,6 +213,10 @@ func (d *Demo) random(c Call) *rand.Rand {
 	h := fnv.New64a()
 	for _, t := range c.Turns {
 		io.WriteString(h, t.Role+"\x00"+t.Content+"\x00")
+		for _, f := range t.Files {
+			io.WriteString(h, f.Name+"\x00")
+			h.Write(f.Data)
+		}
 	}
 	if c.Continue {
 		h.Write([]byte{1})
@@ -210,7 +243,7 @@ func demoFailure(status int) *Error {
 func demoUsage(turns []Turn, asked int, text string) chat.Usage {
 	u := chat.Usage{OutputTokens: chat.EstimateTokens(text)}
 	for i, t := range turns {
-		n := chat.EstimateTokens(t.Content)
+		n := t.tokens()
 		u.InputTokens += n
 		if i != asked {
 			u.CachedTokens += n

@@ -258,8 +258,8 @@ func TestReadingDirectivesTakesLinearTime(t *testing.T) {
 
 func TestOnlyTheLastUserTurnIsAScript(t *testing.T) {
 	c := user("[[fail 400]]")
-	c.Turns = append(c.Turns, Turn{"assistant", "[[fail 400]]"}, Turn{"user", "[[echo fine]]"})
-	c.Turns = slices.Insert(c.Turns, 0, Turn{"system", "[[refuse]]"})
+	c.Turns = append(c.Turns, Turn{Role: "assistant", Content: "[[fail 400]]"}, Turn{Role: "user", Content: "[[echo fine]]"})
+	c.Turns = slices.Insert(c.Turns, 0, Turn{Role: "system", Content: "[[refuse]]"})
 	if s := wellFormed(t, ask(t.Context(), NewDemo(), c)); s.err != nil || s.Content != "fine" {
 		t.Errorf("got %q, %v; want fine", s.Content, s.err)
 	}
@@ -366,7 +366,7 @@ func TestArgumentsFitTheirSchema(t *testing.T) {
 func TestMoreOfAnAnswerDoesNotAskForItsActionAgain(t *testing.T) {
 	c := user("Sign the contract [[rate 0]]")
 	c.Tools = []Tool{signContract}
-	c.Turns = append(c.Turns, Turn{"assistant", "I would like to"})
+	c.Turns = append(c.Turns, Turn{Role: "assistant", Content: "I would like to"})
 	c.Continue = true
 	if s := wellFormed(t, ask(t.Context(), NewDemo(), c)); s.err != nil || len(s.ToolCalls) > 0 {
 		t.Errorf("got %v, %v; want text only", s.ToolCalls, s.err)
@@ -385,7 +385,7 @@ func TestContinuingGoesOnWhereTheTextStopped(t *testing.T) {
 		{"[[tokens 8]] tides", "The moon", " … "},
 	} {
 		c := user(tt.question + "[[rate 0]]")
-		c.Turns = append(c.Turns, Turn{"assistant", tt.before})
+		c.Turns = append(c.Turns, Turn{Role: "assistant", Content: tt.before})
 		c.Continue = true
 		s := wellFormed(t, ask(t.Context(), NewDemo(), c))
 		if s.err != nil || !strings.HasPrefix(s.Content, tt.starts) {
@@ -452,8 +452,8 @@ func TestAnAnswerIsShortMarkdownAboutTheQuestion(t *testing.T) {
 		c := user(tt.question)
 		d := NewDemo()
 		for range 60 {
-			for _, before := range [][]Turn{nil, {{"user", "Who wrote the long and winding history of " + tt.topic}, {"assistant", "x"}}} {
-				c.Turns = append(slices.Clone(before), Turn{"user", tt.question + "[[rate 0]]"})
+			for _, before := range [][]Turn{nil, {{Role: "user", Content: "Who wrote the long and winding history of " + tt.topic}, {Role: "assistant", Content: "x"}}} {
+				c.Turns = append(slices.Clone(before), Turn{Role: "user", Content: tt.question + "[[rate 0]]"})
 				s := wellFormed(t, ask(t.Context(), d, c))
 				if s.err != nil {
 					t.Fatal(s.err)
@@ -489,10 +489,10 @@ func TestItSaysThatItIsBuiltInAndWhatItRemembers(t *testing.T) {
 	} {
 		var turns []Turn
 		for _, e := range tt.earlier {
-			turns = append(turns, Turn{"user", e}, Turn{"assistant", "…"})
+			turns = append(turns, Turn{Role: "user", Content: e}, Turn{Role: "assistant", Content: "…"})
 		}
 		c := user("")
-		c.Turns = append(turns, Turn{"user", tt.question + "[[rate 0]]"})
+		c.Turns = append(turns, Turn{Role: "user", Content: tt.question + "[[rate 0]]"})
 		s := wellFormed(t, ask(t.Context(), NewDemo(), c))
 		for _, want := range tt.want {
 			if !strings.Contains(s.Content, want) {
@@ -577,7 +577,7 @@ func TestASeedMakesTheTextReproducible(t *testing.T) {
 
 func TestUsageCountsAllTurnsAndCachesAllButTheQuestion(t *testing.T) {
 	c := user("")
-	c.Turns = []Turn{{"system", "Be brief, please."}, {"user", "什么是茶？"}, {"assistant", "Leaves."}, {"user", "Thanks. [[echo one two]]"}}
+	c.Turns = []Turn{{Role: "system", Content: "Be brief, please."}, {Role: "user", Content: "什么是茶？"}, {Role: "assistant", Content: "Leaves."}, {Role: "user", Content: "Thanks. [[echo one two]]"}}
 	before := chat.EstimateTokens(c.Turns[0].Content) + chat.EstimateTokens(c.Turns[1].Content) + chat.EstimateTokens(c.Turns[2].Content)
 	want := chat.Usage{InputTokens: before + chat.EstimateTokens(c.Turns[3].Content), CachedTokens: before, OutputTokens: chat.EstimateTokens("one two")}
 	if s := wellFormed(t, ask(t.Context(), NewDemo(), c)); s.Usage != want {
@@ -586,7 +586,7 @@ func TestUsageCountsAllTurnsAndCachesAllButTheQuestion(t *testing.T) {
 }
 
 func TestACallWithoutAQuestionIsAnsweredToo(t *testing.T) {
-	for _, turns := range [][]Turn{nil, {{"system", "x"}}, {{"assistant", "x"}}} {
+	for _, turns := range [][]Turn{nil, {{Role: "system", Content: "x"}}, {{Role: "assistant", Content: "x"}}} {
 		for _, goOn := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				if s := wellFormed(t, ask(t.Context(), NewDemo(), Call{Turns: turns, Continue: goOn})); s.err != nil || s.Content == "" {
@@ -832,7 +832,7 @@ func FuzzDirectives(f *testing.F) {
 		}
 		c := user(question)
 		c.Attempt, c.Continue, c.Tools = attempt, goOn, []Tool{signContract}
-		c.Turns = append(c.Turns, Turn{"assistant", question})
+		c.Turns = append(c.Turns, Turn{Role: "assistant", Content: question})
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 48*time.Hour)
 			defer cancel()

@@ -8,6 +8,7 @@ package llm
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"semel/chat"
@@ -17,7 +18,18 @@ import (
 type Turn struct {
 	Role    string // "system", "user" or "assistant"
 	Content string
+	Files   []File // that came with it; of a user
 }
+
+// A File is what a person put beside a question.
+type File struct {
+	Name      string
+	MediaType string // "text/plain", or that of an image
+	Data      []byte // nil: an image that this model cannot see
+	Tokens    int64  // estimated
+}
+
+func (f File) image() bool { return strings.HasPrefix(f.MediaType, "image/") }
 
 // A Tool is an action a model may ask for.
 type Tool struct {

@@ -108,6 +108,14 @@ type chatMessage struct {
 	Partial bool `json:"partial,omitempty"`
 }
 
+// The parts of a message with images
+// (https://platform.openai.com/docs/guides/images-vision).
+func chatText(s string) any { return map[string]any{"type": "text", "text": s} }
+
+func chatImage(f *File) any {
+	return map[string]any{"type": "image_url", "image_url": map[string]any{"url": dataURL(f)}}
+}
+
 type chatTool struct {
 	Type     string       `json:"type"`
 	Function chatFunction `json:"function"`
@@ -137,7 +145,7 @@ func (o *OpenAI) request(c Call) chatRequest {
 		r.Messages = append(r.Messages, chatMessage{roleContent: roleContent{"system", system}})
 	}
 	for _, m := range messages {
-		r.Messages = append(r.Messages, chatMessage{roleContent: m})
+		r.Messages = append(r.Messages, chatMessage{roleContent: onTheWire(m, chatText, chatImage)})
 	}
 	for _, t := range c.Tools {
 		r.Tools = append(r.Tools, chatTool{Type: "function",

@@ -39,7 +39,7 @@ func tell(ctx context.Context, client Client, c Call) (r told) {
 
 // chatQuestion is a call with a little of everything that is often there.
 func chatQuestion() Call {
-	return Call{RequestID: "r-0000001", Attempt: 1, Model: "m", Turns: []Turn{{"system", "Be brief."}, {"user", "Why?"}}}
+	return Call{RequestID: "r-0000001", Attempt: 1, Model: "m", Turns: []Turn{{Role: "system", Content: "Be brief."}, {Role: "user", Content: "Why?"}}}
 }
 
 // answering returns a client of a server that answers everything with body.
@@ -347,7 +347,7 @@ func TestACallIsWrittenAsTheProviderWantsIt(t *testing.T) {
 	full.Params = Params{Temperature: &temperature, TopP: &topP, MaxTokens: &limit, Seed: &seed}
 	full.Tools = []Tool{{Name: "sign", Description: "Signs.", Parameters: `{"type":"object"}`}}
 	more := chatQuestion()
-	more.Continue, more.Turns = true, append(more.Turns, Turn{"assistant", "Because"})
+	more.Continue, more.Turns = true, append(more.Turns, Turn{Role: "assistant", Content: "Because"})
 	nothing := chatQuestion()
 	nothing.Continue = true
 	const (

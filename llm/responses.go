@@ -93,6 +93,14 @@ type responsesRequest struct {
 	Tools           []responsesTool `json:"tools,omitempty"`
 }
 
+// The parts of a message with images
+// (https://platform.openai.com/docs/guides/images-vision?api-mode=responses).
+func responsesText(s string) any { return map[string]any{"type": "input_text", "text": s} }
+
+func responsesImage(f *File) any {
+	return map[string]any{"type": "input_image", "image_url": dataURL(f)}
+}
+
 type responsesTool struct {
 	Type        string          `json:"type"`
 	Name        string          `json:"name"`
@@ -110,7 +118,11 @@ func newResponsesRequest(e Endpoint, c Call, background bool) responsesRequest {
 	for _, t := range c.Tools {
 		r.Tools = append(r.Tools, responsesTool{"function", t.Name, t.Description, schemaOf(t), false})
 	}
-	r.Instructions, r.Input = splitTurns(c.Turns)
+	system, messages := splitTurns(c.Turns)
+	r.Instructions, r.Input = system, []roleContent{}
+	for _, m := range messages {
+		r.Input = append(r.Input, onTheWire(m, responsesText, responsesImage))
+	}
 	if last := len(r.Input) - 1; c.Continue && last >= 0 && r.Input[last].Role == "assistant" {
 		r.Input = append(r.Input, roleContent{"user", askToContinue})
 	}

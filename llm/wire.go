@@ -2,52 +2,152 @@ package llm
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"semel/chat"
 )
 
-// This file is what the clients of Anthropic and of OpenAI Responses share.
+// This file is what the clients of all wire formats share.
 
-// A roleContent is a turn as both APIs write it.
-type roleContent struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
+// A message is a turn as it is sent. Text and images stand in their order, and no
+// two texts beside each other.
+type message struct {
+	role  string
+	parts []messagePart
 }
+
+// A messagePart is a text or an image.
+type messagePart struct {
+	text  string
+	image *File
+}
+
+// text returns the content of a message that is one text, and whether it is.
+func (m message) text() (string, bool) {
+	if len(m.parts) == 1 && m.parts[0].image == nil {
+		return m.parts[0].text, true
+	}
+	return "", false
+}
+
+// add appends parts, the first of which is joined to a text before it with this
+// between them.
+func (m *message) add(between string, parts ...messagePart) {
+	for _, p := range parts {
+		last := len(m.parts) - 1
+		if p.image == nil && last >= 0 && m.parts[last].image == nil {
+			m.parts[last].text += between + p.text
+		} else {
+			m.parts = append(m.parts, p)
+		}
+		between = "\n\n"
+	}
+}
+
+// partsOf is what a turn says: its files before its words, each with its name, and a
+// text between fences that nothing in it ends.
+func partsOf(t Turn) []messagePart {
+	var m message
+	for _, f := range t.Files {
+		switch {
+		case !f.image():
+			m.add("\n\n", messagePart{text: "Attached file " + strconv.Quote(f.Name) + ":\n" + fenced(string(f.Data))})
+		case f.Data == nil:
+			m.add("\n\n", messagePart{text: "Attached image " + strconv.Quote(f.Name) + ", which you cannot see."})
+		default:
+			m.add("\n\n", messagePart{text: "Attached image " + strconv.Quote(f.Name) + ":"}, messagePart{image: &f})
+		}
+	}
+	if strings.TrimSpace(t.Content) != "" {
+		m.add("\n\n", messagePart{text: t.Content})
+	}
+	return m.parts
+}
+
+// fenced puts a text between fences that are longer than any run of them inside.
+func fenced(text string) string {
+	longest, run := 2, 0
+	for i := range len(text) {
+		if text[i] != '`' {
+			run = 0
+			continue
+		}
+		run++
+		longest = max(longest, run)
+	}
+	fence := strings.Repeat("`", longest+1)
+	if !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	return fence + "\n" + text + fence
+}
+
+// base64Of is the data of an image as JSON carries it.
+func base64Of(f *File) string { return base64.StdEncoding.EncodeToString(f.Data) }
+
+func dataURL(f *File) string { return "data:" + f.MediaType + ";base64," + base64Of(f) }
 
 // splitTurns parts the system turns from the others and makes one of those that
 // follow each other in the same role. Answers in a row are one answer, continued;
 // questions in a row were not answered. Blank turns, which APIs refuse, are left
 // out.
-func splitTurns(turns []Turn) (system string, messages []roleContent) {
-	messages = []roleContent{}
+func splitTurns(turns []Turn) (system string, messages []message) {
 	for _, t := range turns {
 		last := len(messages) - 1
+		parts := partsOf(t)
 		switch {
-		case strings.TrimSpace(t.Content) == "":
+		case len(parts) == 0:
 			// As part of an answer it still is what the next part was joined to.
-			if t.Role == "assistant" && last >= 0 && messages[last].Role == "assistant" {
-				messages[last].Content += t.Content
+			if t.Role == "assistant" && last >= 0 && messages[last].role == "assistant" {
+				messages[last].add("", messagePart{text: t.Content})
 			}
 		case t.Role == "system":
 			if system != "" {
 				system += "\n\n"
 			}
 			system += t.Content
-		case last >= 0 && messages[last].Role == t.Role && t.Role == "assistant":
-			messages[last].Content += t.Content
-		case last >= 0 && messages[last].Role == t.Role:
-			messages[last].Content += "\n\n" + t.Content
+		case last >= 0 && messages[last].role == t.Role && t.Role == "assistant":
+			messages[last].add("", parts...)
+		case last >= 0 && messages[last].role == t.Role:
+			messages[last].add("\n\n", parts...)
 		default:
-			messages = append(messages, roleContent(t))
+			messages = append(messages, message{t.Role, parts})
 		}
 	}
 	return system, messages
+}
+
+// saying is a message of one text.
+func saying(role, text string) message { return message{role, []messagePart{{text: text}}} }
+
+// A roleContent is a message on the wire: a text is sent as it is, because some who
+// imitate these formats know no parts.
+type roleContent struct {
+	Role    string `json:"role"`
+	Content any    `json:"content"`
+}
+
+// onTheWire writes a message with parts as one format has them.
+func onTheWire(m message, text func(string) any, image func(*File) any) roleContent {
+	if s, ok := m.text(); ok {
+		return roleContent{m.role, s}
+	}
+	parts := []any{}
+	for _, p := range m.parts {
+		if p.image != nil {
+			parts = append(parts, image(p.image))
+		} else {
+			parts = append(parts, text(p.text))
+		}
+	}
+	return roleContent{m.role, parts}
 }
 
 // schemaOf returns the schema of a tool's arguments; an object with anything in it

@@ -50,6 +50,9 @@ func (anthropicWire) read(c *call, header http.Header, body []byte) error {
 	case len(in.Messages) == 0:
 		return errors.New("messages: at least one message is required")
 	}
+	if _, err := Seen(Anthropic, body); err != nil {
+		return err
+	}
 	c.id = fmt.Sprintf("msg_%d", c.number)
 	c.model, c.stream = in.Model, in.Stream
 	return nil

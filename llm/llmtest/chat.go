@@ -64,6 +64,9 @@ func (chatWire) read(c *call, _ http.Header, body []byte) error {
 	if len(in.Messages) == 0 {
 		return errors.New("missing required parameter: 'messages'")
 	}
+	if _, err := Seen(Chat, body); err != nil {
+		return err
+	}
 	c.id = fmt.Sprintf("chatcmpl-%d", c.number)
 	c.model, c.stream, c.includeUsage = in.Model, in.Stream, in.StreamOptions.IncludeUsage
 	return nil

@@ -168,6 +168,9 @@ func answer(c llm.Call, text string, f chat.Finish) llm.Answer {
 	a := llm.Answer{Content: text, Finish: f, UpstreamID: fmt.Sprintf("test-%s-%d", c.RequestID, c.Attempt)}
 	for _, t := range c.Turns {
 		a.Usage.InputTokens += chat.EstimateTokens(t.Content)
+		for _, f := range t.Files {
+			a.Usage.InputTokens += f.Tokens
+		}
 	}
 	a.Usage.OutputTokens = chat.EstimateTokens(text)
 	return a

@@ -37,6 +37,9 @@ func (responsesWire) read(c *call, _ http.Header, body []byte) error {
 	case in.Background && in.Store != nil && !*in.Store:
 		return errors.New("background mode requires store to be true")
 	}
+	if _, err := Seen(Responses, body); err != nil {
+		return err
+	}
 	c.id = fmt.Sprintf("resp_%d", c.number)
 	c.model, c.stream, c.background = in.Model, in.Stream, in.Background
 	return nil
