@@ -80,7 +80,7 @@ func newRoot(environ []string, stderr io.Writer) *cobra.Command {
 	root.RunE = serve.RunE
 	configFlags(root)
 	listenFlag(root)
-	root.AddCommand(serve, verifyCommand(environ), healthcheckCommand(environ), versionCommand(), configCommand(environ), modelsCommand(environ))
+	root.AddCommand(serve, verifyCommand(environ), healthcheckCommand(environ), versionCommand(), configCommand(environ), modelsCommand(environ), sinkCommand(stderr))
 	return root
 }
 

@@ -24,7 +24,7 @@ var mayImport = map[string][]string{
 	"llm/llmtest":          {"chat", "llm"},
 	"outbox":               {"chat"},
 	"search":               {},
-	"sink":                 {"outbox"},
+	"sink":                 {"chat", "outbox"},
 	"seal":                 {},
 	"static":               {},
 	"views":                {"chat"},
