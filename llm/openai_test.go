@@ -362,7 +362,7 @@ func TestACallIsWrittenAsTheProviderWantsIt(t *testing.T) {
 	}{
 		{"plain", Quirks{}, chatQuestion(), head + `]` + stream + `}`},
 		{"no stream", Quirks{NoStream: true}, chatQuestion(), head + `],"stream":false}`},
-		{"everything", Quirks{}, full, head + `]` + stream + `,"temperature":0.5,"top_p":0.9,"seed":7,"max_tokens":100,"tools":[{"type":"function","function":{"name":"sign","description":"Signs.","parameters":{"type":"object"}}}]}`},
+		{"everything", Quirks{}, full, head + `]` + stream + `,"temperature":0.5,"top_p":0.9,"seed":7,"max_tokens":100,"tools":[{"type":"function","function":{"name":"sign","description":"Signs.","parameters":{"properties":{},"type":"object"}}}]}`},
 		{"the other limit", Quirks{MaxCompletionTokens: true}, Call{Model: "m", Params: Params{MaxTokens: &limit}}, `{"model":"m","messages":[]` + stream + `,"max_completion_tokens":100}`},
 		{"continue, asked", Quirks{}, more, head + `,{"role":"assistant","content":"Because"},{"role":"user","content":"` + askToContinue + `"}]` + stream + `}`},
 		{"continue, prefill", Quirks{Continue: ContinuePrefill}, more, head + `,{"role":"assistant","content":"Because"}]` + stream + `}`},
@@ -607,6 +607,24 @@ func TestContentMayBeAListOfParts(t *testing.T) {
 		})
 		if h.err != nil || h.Content != "Tea" || h.Answer.Reasoning != "Hm, tea." {
 			t.Errorf("%s: got %+v, %v", name, h.Answer, h.err)
+		}
+	}
+}
+
+// OpenAI refuses an object without properties; everything else goes as it was
+// declared, byte for byte.
+func TestASchemaIsOfferedWithProperties(t *testing.T) {
+	for declared, want := range map[string]string{
+		"":                                `{"type":"object","properties":{}}`,
+		`{"type":"object"}`:               `{"properties":{},"type":"object"}`,
+		` { "type" : "object" } `:         `{"properties":{}, "type" : "object" }`,
+		`{"type":"object","required":[]}`: `{"properties":{},"type":"object","required":[]}`,
+		`{"properties" : {"a":{}}, "type":"object"}`: `{"properties" : {"a":{}}, "type":"object"}`,
+		`{}`: `{}`,
+		`{`:  `{`,
+	} {
+		if got := string(schemaOf(Tool{Parameters: declared})); got != want {
+			t.Errorf("%q: got %s, want %s", declared, got, want)
 		}
 	}
 }

@@ -276,7 +276,7 @@ func TestResponsesRequest(t *testing.T) {
 			Params: Params{Temperature: number(0), TopP: number(0.5), MaxTokens: &most, Seed: &seed},
 			Tools:  []Tool{{"sign", "Signs.", `{"type":"object"}`}}},
 			`{"model":"m","instructions":"Be brief.\n\nBe kind.","input":[{"role":"user","content":"A"},{"role":"assistant","content":"B"},{"role":"user","content":"C"}],"stream":true,"store":false,` +
-				`"max_output_tokens":100,"temperature":0,"top_p":0.5,"tools":[{"type":"function","name":"sign","description":"Signs.","parameters":{"type":"object"},"strict":false}]}`},
+				`"max_output_tokens":100,"temperature":0,"top_p":0.5,"tools":[{"type":"function","name":"sign","description":"Signs.","parameters":{"properties":{},"type":"object"},"strict":false}]}`},
 		{"go on", responsesClient, Call{Model: "m", Continue: true, Turns: []Turn{{Role: "user", Content: "A"}, {Role: "assistant", Content: "B "}}},
 			`{"model":"m","input":[{"role":"user","content":"A"},{"role":"assistant","content":"B "},{"role":"user","content":"` + askToContinue + `"}],"stream":true,"store":false}`},
 		{"not streamed", func(tr *Transport, e Endpoint) Client {

@@ -151,10 +151,16 @@ func onTheWire(m message, text func(string) any, image func(*File) any) roleCont
 }
 
 // schemaOf returns the schema of a tool's arguments; an object with anything in it
-// where none is declared.
+// where none is declared. OpenAI refuses an object without properties, even of an
+// action that takes nothing ("object schema missing properties").
 func schemaOf(t Tool) json.RawMessage {
-	if strings.TrimSpace(t.Parameters) == "" {
+	text := strings.TrimSpace(t.Parameters)
+	if text == "" {
 		return json.RawMessage(`{"type":"object","properties":{}}`)
+	}
+	var object map[string]json.RawMessage
+	if json.Unmarshal([]byte(text), &object) == nil && len(object) > 0 && object["properties"] == nil {
+		return json.RawMessage(`{"properties":{},` + text[1:])
 	}
 	return json.RawMessage(t.Parameters)
 }
