@@ -131,7 +131,7 @@ func TestServeRefusesWhatOtherMachinesCouldReach(t *testing.T) {
 	}
 }
 
-// For a model that may bill each call, nobody but a person calls again after a
+// A11: for a model that may bill each call, nobody but a person calls again after a
 // crash.
 func TestAfterKillNineAPersonDecidesAboutABilledModel(t *testing.T) {
 	db := writeConfig(t, killConfig)

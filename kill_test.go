@@ -103,7 +103,7 @@ on_unknown = "ask"
 first_token_timeout = "1s"
 `
 
-// The real program is killed while clients talk to it, again and again. Whatever
+// F15: the real program is killed while clients talk to it, again and again. Whatever
 // a client was told must be true for ever.
 func TestKillNineLosesNothingAndDoublesNothing(t *testing.T) {
 	rng := randomly(t)

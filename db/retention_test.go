@@ -249,7 +249,7 @@ func TestADeletionCanBeUndoneForTenMinutes(t *testing.T) {
 	}
 }
 
-// A purge of a large conversation goes in slices; the process dies between two.
+// S56: a purge of a large conversation goes in slices; the process dies between two.
 func TestAPurgeThatStopsHalfWayIsHarmlessAndGoesOn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	d, err := db.Open(db.Options{Path: path, Schema: dbtest.Schema(t), Driver: (&dbtest.Faults{}).Open})

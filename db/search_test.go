@@ -38,7 +38,7 @@ func finds(t *testing.T, d *db.DB, l db.List) (list []string, next string) {
 	return list, next
 }
 
-// Everything holds from the moment that a message is stored, and when the index has
+// F7: everything holds from the moment that a message is stored, and when the index has
 // it.
 func TestSearchFindsMessagesAndTitlesWithAndWithoutTheIndex(t *testing.T) {
 	d := dbtest.Open(t)

@@ -40,6 +40,7 @@ func ask(session, id, content string) engine.Ask {
 	return engine.Ask{Key: chat.Key{UserID: db.LocalUser, SessionID: session, RequestID: id}, Kind: chat.KindMessage, Content: content, Source: chat.SourceAPI}
 }
 
+// A22: so is one of a thousand that come at once.
 func TestAThousandDuplicatesAtOnceCallTheModelOnce(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t)

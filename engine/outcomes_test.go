@@ -119,6 +119,7 @@ func TestWhatBecomesOfEachOutcome(t *testing.T) {
 	}
 }
 
+// B10: silence ends, and not before its time.
 func TestTimeoutsAreKeptToTheSecond(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

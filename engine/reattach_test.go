@@ -67,6 +67,7 @@ func (k *keeper) saw(t *testing.T, followed, cancelled []string) {
 	}
 }
 
+// S24: a crash during a call that its provider keeps costs no second one.
 func TestTheNextLifeFollowsARunThatItsProviderKept(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, before string }{{"without text", ""}, {"with half an answer", "half an "}} {

@@ -58,6 +58,7 @@ func TestTheNextLifeRerunsWhatWasGeneratingWhereTheModelAllowsIt(t *testing.T) {
 	}
 }
 
+// S25: of a call that nobody can name, nobody knows.
 func TestTheNextLifeAsksAPersonWhereTheModelCostsMoney(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -140,6 +140,7 @@ func TestS32AStopAfterTheAnswerChangesNothing(t *testing.T) {
 	})
 }
 
+// C1: what is only hidden is billed to its end.
 func TestStopCancelsTheProviderWithinASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

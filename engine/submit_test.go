@@ -18,6 +18,7 @@ import (
 	"semel/db"
 	"semel/db/dbtest"
 	"semel/engine"
+	"semel/llm"
 	"semel/llm/llmtest"
 )
 
@@ -728,5 +729,24 @@ func TestAReceiptHasEveryArrivalReportedBefore(t *testing.T) {
 		if n := len(r.receipt(id).Arrivals); n != 41 {
 			t.Errorf("%d arrivals, want 41", n)
 		}
+	})
+}
+
+// S60: a provider that gives two calls one name has answered twice all the same: an
+// intent is known by its own id.
+func TestS60TwoCallsUnderOneNameOfTheirProviderAreTwoAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		named := func(text string) llmtest.Step {
+			return func(_ context.Context, _ llm.Call, emit func(llm.Piece)) (llm.Answer, error) {
+				emit(llm.Piece{Text: text})
+				return llm.Answer{Content: text, Finish: chat.FinishStop, UpstreamID: "run-1"}, nil
+			}
+		}
+		r := newRig(t, nil, named("one"), named("two"))
+		first, second := r.say("hello"), r.say("hello")
+		r.answered(first, "one")
+		r.answered(second, "two")
+		r.calls(2)
 	})
 }

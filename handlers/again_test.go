@@ -115,6 +115,7 @@ func TestAWaitThatNobodyUnderstandsRunsNothing(t *testing.T) {
 	}
 }
 
+// A22: an id that exists is joined, never streamed beside the first.
 func TestARepeatJoinsTheAnswerThatIsOnItsWay(t *testing.T) {
 	t.Parallel()
 	d := openDoor(t)
@@ -153,6 +154,7 @@ func TestARepeatJoinsTheAnswerThatIsOnItsWay(t *testing.T) {
 	}
 }
 
+// F15: a replay says that it is one.
 func TestARepeatOfAnAnsweredQuestionGetsTheSameMessageByteForByte(t *testing.T) {
 	t.Parallel()
 	d := openDoor(t)
@@ -192,6 +194,7 @@ func TestARepeatOfAnAnsweredQuestionGetsTheSameMessageByteForByte(t *testing.T) 
 	}
 }
 
+// F15: the refusal names the fields that differ.
 func TestAnIDThatWasUsedForSomethingElseIsRefused(t *testing.T) {
 	t.Parallel()
 	d := openDoor(t)
@@ -266,6 +269,7 @@ func TestADeletedConversationTakesNoQuestions(t *testing.T) {
 	d.post("/api/chat/retry/"+id, doc{"sessionId": session, "attempt": 1}).refused(410, "conversation_gone")
 }
 
+// F15: what is too old to be known is not new.
 func TestAnIDOlderThanTheMemoryOfTheServerIsNeverRun(t *testing.T) {
 	t.Parallel()
 	first := openDoor(t)

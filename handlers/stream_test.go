@@ -97,6 +97,8 @@ func (d *door) resumes(session, id, whole, cursor string) {
 	}
 }
 
+// B17, S66: no proxy may hold back, compress or keep what is streamed; every stream of
+// these tests is looked at for the headers that say so.
 func TestAStreamSaysWhatItIsAbout(t *testing.T) {
 	t.Parallel()
 	d := openDoor(t)
@@ -344,6 +346,7 @@ func blocksOf(t *testing.T, list []event) string {
 	return strings.Join(blocks, "")
 }
 
+// B11: a model that reads its prompt for minutes leaves the line alive.
 func TestASilentStreamSaysEvery15SecondsThatItIsThere(t *testing.T) {
 	inBubble(t, func(t *testing.T, d *door) {
 		session, id := chat.NewID(), chat.NewID()
@@ -496,6 +499,7 @@ func TestThoughtsAreShownButAreNoPartOfTheAnswer(t *testing.T) {
 	}
 }
 
+// A2: streams are of a request, not of a conversation.
 func TestAStreamOfOneQuestionNeverShowsAnother(t *testing.T) {
 	t.Parallel()
 	d := openDoor(t)

@@ -254,6 +254,7 @@ func TestToolCallsArePutTogether(t *testing.T) {
 	}
 }
 
+// S27: an answer that was cut off is none.
 func TestAStreamWithoutAnEndIsAFailure(t *testing.T) {
 	for _, tt := range []struct {
 		name, body string

@@ -130,6 +130,7 @@ func (s *promptServer) read(r *bufio.Reader) bool {
 
 const keptAlive = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
+// A11, S59: a transport that asks again by itself is billed twice.
 func TestAPromptIsNotSentAgainWhenItsLineBreaks(t *testing.T) {
 	s := newPromptServer(t, func(s *promptServer, _ int, c net.Conn, r *bufio.Reader) {
 		if s.read(r) {
@@ -150,7 +151,7 @@ func TestAPromptIsNotSentAgainWhenItsLineBreaks(t *testing.T) {
 	}
 }
 
-// A server that closes a silent connection may do so while the next prompt goes
+// S59: a server that closes a silent connection may do so while the next prompt goes
 // out. Whatever comes of it, there are no two.
 func TestAPromptOnAConnectionThatWasClosedIsNeverSentTwice(t *testing.T) {
 	outcomes := map[chat.Outcome]int{}
@@ -259,7 +260,7 @@ func TestAPromptOfWhichAPartWasWrittenMayHaveRun(t *testing.T) {
 	wantOutcome(t, err, chat.OutcomeUnknown)
 }
 
-// net/http sends a request again when an HTTP/2 server refuses its stream, where it
+// S59: net/http sends a request again when an HTTP/2 server refuses its stream, where it
 // can read the body again: it must not.
 func TestAPromptIsNotSentAgainOverHTTP2(t *testing.T) {
 	ts := httptest.NewUnstartedServer(nil) // for its certificate

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
 import { Decoder, Stream } from './stream.js';
@@ -94,4 +95,43 @@ test('a failure and a missing request end the stream', async () => {
   assert.deepEqual(failed.heard, [['failed', 'line_lost']]);
   const gone = await listen([new Response(JSON.stringify({ type: 'urn:semel:problem:not_found', code: 'not_found' }), { status: 404 })]);
   assert.deepEqual(gone.heard, [['lost']]);
+});
+
+test('B11: a line that says only that it is there is no lost one', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const { readable, writable } = new TransformStream();
+  const line = writable.getWriter();
+  const bytes = new TextEncoder();
+  const heard = [];
+  let lines = 0;
+  const fetch = async (url, { signal }) => {
+    lines++;
+    signal.addEventListener('abort', () => line.abort().catch(() => {}));
+    return new Response(readable, { headers: { 'Content-Type': 'text/event-stream' } });
+  };
+  const listener = { attempt: () => {}, joined: () => heard.push('joined'), block: (n, html) => heard.push(html), lost: () => heard.push('lost'), failed: () => heard.push('failed') };
+  const stream = new Stream({ requestId: 'R1234567', sessionId: 'S1234567', attempt: 0, listener, fetch });
+  const settle = async () => {
+    for (let i = 0; i < 20; i++) await new Promise((resume) => setImmediate(resume));
+  };
+  await line.write(bytes.encode('event: accepted\nid: 1.0\ndata: {"attempt":1}\n\n'));
+  await settle();
+  for (let s = 0; s < 180; s += 15) {
+    t.mock.timers.tick(15_000);
+    await line.write(bytes.encode(': still here\n\n'));
+    await settle();
+  }
+  await line.write(bytes.encode('event: delta\nid: 1.5\ndata: {"block":0,"html":"late"}\n\n'));
+  await settle();
+  assert.deepEqual([heard, lines], [['joined', 'late'], 1]);
+  stream.close();
+});
+
+test('B15: no module looks at the words of an error', () => {
+  const here = new URL('.', import.meta.url);
+  const looks = /\b(?:error|e|err|reason)\.(?:message|name)\b|Load failed|Failed to fetch|NetworkError/;
+  const modules = readdirSync(here).filter((name) => name.endsWith('.js'));
+  const guilty = modules.filter((name) => looks.test(readFileSync(new URL(name, here), 'utf8')));
+  assert.ok(modules.length > 10 && looks.test('if (error.message === "Load failed")'));
+  assert.deepEqual(guilty, []);
 });

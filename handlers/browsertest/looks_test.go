@@ -65,6 +65,7 @@ func (tb *tab) inert() {
 	}
 }
 
+// E15: questions, answers, names of models.
 func TestWhatPeopleAndModelsWriteIsInert(t *testing.T) {
 	r := newRig(t, func(e *engine.Options, _ *handlers.Options) { e.Models[0].Name = `<img src=x onerror=pwned=1>` })
 	tb := newProfile(t).open(r.url + "/")
@@ -86,6 +87,7 @@ func TestWhatPeopleAndModelsWriteIsInert(t *testing.T) {
 	}
 }
 
+// E15: titles, in the list, the page and the window.
 func TestTitlesAreInert(t *testing.T) {
 	r := newRig(t)
 	titles := map[string]bool{}

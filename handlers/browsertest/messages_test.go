@@ -272,7 +272,7 @@ func TestAskAgainWithAnotherModel(t *testing.T) {
 	}
 }
 
-// Esc in the editor loses nothing and stops nothing; a composition sends nothing.
+// D2: Esc in the editor loses nothing and stops nothing; a composition sends nothing.
 func TestChangingAQuestion(t *testing.T) {
 	r := newRig(t)
 	tb := newProfile(t).open(r.url + "/").allow(lostRequests)
@@ -503,7 +503,7 @@ func (tb *tab) held() *tab {
 	return tb
 }
 
-// What the page reads anew comes when it likes, even between the two halves of a click.
+// E7: what the page reads anew comes when it likes, even between the two halves of a click.
 func TestAClickUnderAMessageCountsWhateverArrivesMeanwhile(t *testing.T) {
 	r, m := moodyRig(t)
 	m.set(func(m *moods) { m.fails = true })
@@ -541,7 +541,7 @@ func TestAClickUnderAMessageCountsWhateverArrivesMeanwhile(t *testing.T) {
 	r.check(3, tb)
 }
 
-// A page that was read before the end of an answer, and comes after it, takes nothing
+// E11: a page that was read before the end of an answer, and comes after it, takes nothing
 // back.
 func TestAPageFromBeforeTheEndChangesNothingAfterIt(t *testing.T) {
 	r := newRig(t)

@@ -255,7 +255,7 @@ func newRig(t *testing.T, change ...func(*engine.Options, *handlers.Options)) *r
 	t.Parallel()
 	d := dbtest.Open(t)
 	m := newModel()
-	eo := engine.Options{DB: d, Models: []engine.Model{{Name: "demo", Client: m, Price: dbtest.DemoPrice, Rerun: true}}}
+	eo := engine.Options{DB: d, Models: []engine.Model{{Name: "demo", Client: m, Price: dbtest.DemoPrice, Rerun: true, FirstTokenTimeout: time.Hour, IdleTimeout: time.Hour}}} // a test may hold an answer long
 	ho := handlers.Options{DB: d, MessageBytes: 20_000, Language: "auto"}
 	for _, c := range change {
 		c(&eo, &ho)

@@ -130,7 +130,7 @@ func lostReply(t *testing.T, n int, f fault) {
 	}
 }
 
-// A2: the late retry of A arrives while B streams in the same conversation. It
+// A2, E14: the late retry of A arrives while B streams in the same conversation. It
 // gets A's answer, never B's.
 func TestLateRetryNeverShowsTheOtherAnswer(t *testing.T) {
 	r := newRig(t)

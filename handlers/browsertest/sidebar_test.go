@@ -176,7 +176,7 @@ func TestTheListIsFetchedAPageAtATime(t *testing.T) {
 	_ = session
 }
 
-// Rename in place; an Enter of an input method takes nothing, Escape takes it back.
+// D1, D2: rename in place; an Enter of an input method takes nothing, Escape takes it back.
 func TestRenameInPlace(t *testing.T) {
 	r := newRig(t)
 	first, second := r.titled("first", "[[echo one]]"), r.titled("second", "[[echo two]]")
@@ -238,7 +238,7 @@ func TestRenameInPlace(t *testing.T) {
 	tb.titles("left", "旅行 计划")
 }
 
-// With the browser's own composition.
+// D2, with the browser's own composition.
 func TestRenameWithAComposition(t *testing.T) {
 	r := newRig(t)
 	r.titled("first", "[[echo one]]")
