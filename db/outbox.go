@@ -182,6 +182,14 @@ func (d *DB) DestinationDisabled(ctx context.Context, name string) (disabled boo
 // TimeOut gives up waiting for callbacks that are due, a slice a call, and reports
 // whether there may be more. It returns what timed out.
 func (d *DB) TimeOut(ctx context.Context) (list []Outgoing, more bool, err error) {
+	var due time.Time
+	err = d.readOne(ctx, func(c *conn) error {
+		_, err := c.queryRow(sqlSelectNextCallback, nil, &due)
+		return err
+	})
+	if err != nil || due.IsZero() || due.After(time.Now()) {
+		return nil, false, err // nothing is written for nothing
+	}
 	err = d.write(ctx, func(tx *Tx) error {
 		list, err = tx.allOutgoing(sqlSelectOverdue, tx.now, sliceSize)
 		for i := range list {

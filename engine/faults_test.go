@@ -18,6 +18,7 @@ import (
 	"semel/engine"
 	"semel/llm"
 	"semel/llm/llmtest"
+	"semel/outbox"
 )
 
 // The fault table. Each scenario is run once for every write transaction it makes,
@@ -181,6 +182,60 @@ var scenarios = []scenario{
 			}
 		},
 		least: 0, most: 1,
+	},
+	{
+		name:   "an action, from its approval to its callback",
+		steps:  []llmtest.Step{asking("sign")},
+		change: effects(&receiver{answers: []func(context.Context, outbox.Message) outbox.Result{broken, well}}),
+		play: func(r *patient) {
+			id := r.say("please sign")
+			rec := r.final(id)
+			if rec.State != chat.StateAcknowledged {
+				r.t.Fatalf("the answer is %s, %+v", rec.State, rec.Error)
+			}
+			e := rec.Effects[0]
+			r.insist(func() error {
+				_, err := r.e.Decide(r.ctx, db.Verdict{UserID: db.LocalUser, WebhookID: e.WebhookID, Approve: true, Digest: e.Digest, Actor: "user:1"})
+				return err
+			})
+			for e.State != chat.EffectAwaiting {
+				r.wait(time.Minute)
+				if e = r.record(id).Effects[0]; e.State.Troubled() || e.State.Settled() {
+					r.t.Fatalf("the effect is %s, %s", e.State, e.Code)
+				}
+			}
+			r.insist(func() error {
+				_, err := r.e.Callback(r.ctx, db.Callback{WebhookID: e.WebhookID, MessageID: "cb-1", OK: true})
+				return err
+			})
+			r.answered(id, "I ask.")
+		},
+		least: 1, most: 1,
+	},
+	{
+		name:   "an action that is refused and undone",
+		steps:  []llmtest.Step{asking("sign")},
+		change: effects(&receiver{}),
+		play: func(r *patient) {
+			id := r.say("please sign")
+			e := r.final(id).Effects[0]
+			r.insist(func() error {
+				_, err := r.e.Decide(r.ctx, db.Verdict{UserID: db.LocalUser, WebhookID: e.WebhookID, Approve: true, Actor: "user:1"})
+				return err
+			})
+			r.insist(func() error {
+				_, err := r.e.Callback(r.ctx, db.Callback{WebhookID: e.WebhookID, MessageID: "cb-1", Reason: "no"})
+				return err
+			})
+			for e.State != chat.EffectCompensated {
+				r.wait(time.Minute)
+				if e = r.record(id).Effects[0]; e.State.Troubled() {
+					r.t.Fatalf("the effect is %s, %s", e.State, e.Code)
+				}
+			}
+			r.answered(id, "I ask.")
+		},
+		least: 1, most: 1,
 	},
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -41,6 +42,7 @@ const (
 	longestBackoff = time.Hour   // between two deliveries, whatever a receiver asks for
 	relayAtLeast   = time.Minute // how often the outbox is looked at with nothing due
 	deliveryMargin = time.Minute // a lease outlives the timeout of its delivery by this
+	longestPause   = 5           // of [Engine.pause], after a write that failed
 )
 
 // A relay delivers what is in the outbox (contract, section 5). The rows are the
@@ -156,7 +158,7 @@ func (y *relay) deliver(o db.Outgoing) {
 	dest = dest.defaults()
 	disabled, err := y.e.db.DestinationDisabled(ctx, o.Destination)
 	if err != nil {
-		log.Error("delivery", "error", err)
+		y.hold(log, err)
 		return
 	}
 	code := dest.forbids(o, time.Now())
@@ -173,9 +175,7 @@ func (y *relay) deliver(o db.Outgoing) {
 	}
 	o, err = y.start(ctx, o, db.Delivery{Owner: y.e.life, Lease: dest.Target.Timeout + deliveryMargin, Target: dest.Target.String()})
 	if err != nil {
-		if !errors.Is(err, db.ErrFenced) {
-			log.Error("delivery", "error", err)
-		}
+		y.hold(log, err)
 		return
 	}
 	began := time.Now()
@@ -187,6 +187,16 @@ func (y *relay) deliver(o db.Outgoing) {
 		"duration_ms", time.Since(began).Milliseconds())
 	o, err = y.store(ctx, o, dest.after(o, res, time.Now(), "relay:"+y.e.life))
 	y.ended(log, o, err)
+}
+
+// hold keeps a row that could not be begun out of the way for a moment: it is due still,
+// and would be taken again at once.
+func (y *relay) hold(log *slog.Logger, err error) {
+	if errors.Is(err, db.ErrFenced) {
+		return // somebody was quicker: it is due no more
+	}
+	log.Error("a delivery cannot be begun", "error", err)
+	y.e.pause(longestPause)
 }
 
 // forbids returns why a row must not be delivered again without a person, "" when it
@@ -283,12 +293,13 @@ func (y *relay) store(ctx context.Context, o db.Outgoing, end db.DeliveryEnd) (d
 }
 
 // ended tells pages and logs how a row stands.
-func (y *relay) ended(log interface{ Error(string, ...any) }, o db.Outgoing, err error) {
+func (y *relay) ended(log *slog.Logger, o db.Outgoing, err error) {
 	switch {
 	case errors.Is(err, db.ErrFenced):
 		return // somebody was quicker, and tells
 	case err != nil:
 		log.Error("the end of a delivery is not stored", "error", err)
+		y.e.pause(longestPause)
 		return
 	case o.State.Troubled():
 		log.Error("an effect waits for a person", "state", o.State, "code", o.Code)
@@ -369,24 +380,26 @@ func (y *relay) takeOrphan(ctx context.Context, o db.Outgoing) bool {
 func (e *Engine) Declared() *chat.Declarations { return e.o.Actions }
 
 // Decide makes a person's verdict on an action durable and returns the request as it
-// is then. Errors: those of [db.DB.Decide].
+// is then. Errors: those of [db.DB.Decide], and problems that say to ask again.
 func (e *Engine) Decide(ctx context.Context, v db.Verdict) (chat.Request, error) {
-	r, err := e.db.Decide(ctx, v)
-	if err == nil {
-		e.publish(r)
-		e.relay.want()
+	r, err := e.db.Decide(context.WithoutCancel(ctx), v)
+	if err != nil {
+		return r, e.storageProblem("", err)
 	}
-	return r, err
+	e.publish(r)
+	e.relay.want()
+	return r, nil
 }
 
 // Resolve does what a person decided about an effect that stays open. Errors: those of
-// [db.DB.Resolve].
+// [db.DB.Resolve], and problems that say to ask again.
 func (e *Engine) Resolve(ctx context.Context, s db.Resolution) (db.Outgoing, error) {
-	o, err := e.db.Resolve(ctx, s)
-	if err == nil {
-		e.relay.tell(o)
+	o, err := e.db.Resolve(context.WithoutCancel(ctx), s)
+	if err != nil {
+		return o, e.storageProblem("", err)
 	}
-	return o, err
+	e.relay.tell(o)
+	return o, nil
 }
 
 // ErrSignature: a callback is not signed with a secret of its effect's destination, or
@@ -411,12 +424,12 @@ func (e *Engine) VerifyCallback(ctx context.Context, webhookID string, h http.He
 	return messageID, nil
 }
 
-// Callback binds a verified callback to its effect. Errors: those of
-// [db.DB.Callback].
+// Callback binds a verified callback to its effect. Errors: those of [db.DB.Callback],
+// and problems that say to ask again.
 func (e *Engine) Callback(ctx context.Context, cb db.Callback) (db.CallbackDecision, error) {
-	decision, o, err := e.db.Callback(ctx, cb)
+	decision, o, err := e.db.Callback(context.WithoutCancel(ctx), cb)
 	if err != nil {
-		return decision, err
+		return decision, e.storageProblem("", err)
 	}
 	log := e.log.With("webhook_id", cb.WebhookID, "message_id", cb.MessageID, "ok", cb.OK, "decision", decision)
 	if decision == db.CallbackContradiction {
