@@ -62,11 +62,16 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 	if err != nil {
 		return err
 	}
-	e, err := engine.New(engine.Options{
+	o := engine.Options{
 		DB: d, Models: c.Models(), Log: log,
-		Queue: cfg.Limits.Queue, PerUserPerMinute: cfg.Limits.PerUserPerMinute, Evidence: cfg.Retention.Evidence,
-		Uploads: cfg.Retention.Uploads, AttachedBytes: cfg.Limits.AttachedBytes,
-	})
+		Queue: cfg.Limits.Queue, PerUserPerMinute: cfg.Limits.PerUserPerMinute, SpendPerUserPerDay: cfg.Limits.SpendPerUserPerDay,
+		Evidence: cfg.Retention.Evidence,
+		Uploads:  cfg.Retention.Uploads, AttachedBytes: cfg.Limits.AttachedBytes,
+	}
+	if err := withEffects(&o, cfg); err != nil {
+		return err
+	}
+	e, err := engine.New(o)
 	if err != nil {
 		return err
 	}

@@ -44,10 +44,12 @@ type Limits struct {
 	Queue            int // requests waiting
 	PerUserPerMinute int // new intents; 0 is no limit
 	RunningPerUser   int // with accounts; 0 is no cap
-	MessageBytes     int64
-	Attachments      int   // files of a question
-	AttachmentBytes  int64 // of a file
-	AttachedBytes    int64 // of all files of a question
+	// SpendPerUserPerDay is in micros; 0 is no cap.
+	SpendPerUserPerDay int64
+	MessageBytes       int64
+	Attachments        int   // files of a question
+	AttachmentBytes    int64 // of a file
+	AttachedBytes      int64 // of all files of a question
 }
 
 // Retention says how long what is kept.

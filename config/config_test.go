@@ -47,7 +47,7 @@ func TestEveryKeyCanBeSetInTheFile(t *testing.T) {
 listen = "[::1]:0"
 db = "sub/other.db"
 language = "zh-CN"
-limits = { queue = 1, per_user_per_minute = 2, running_per_user = 3, spend_per_user_per_day = 0, message_bytes = "64KiB", attachments = 4, attachment_bytes = 5, attached_bytes = 6 }
+limits = { queue = 1, per_user_per_minute = 2, running_per_user = 3, spend_per_user_per_day = 7, message_bytes = "64KiB", attachments = 4, attachment_bytes = 5, attached_bytes = 6 }
 retention.evidence = "1h30m"
 retention.uploads = "2h"
 [server]
@@ -79,7 +79,7 @@ price.output = 10
 	c.origins = nil
 	want := &Config{
 		Listen: "[::1]:0", DB: filepath.FromSlash("sub/other.db"), Language: "zh-CN",
-		Limits:    Limits{1, 2, 3, 65536, 4, 5, 6},
+		Limits:    Limits{1, 2, 3, 7, 65536, 4, 5, 6},
 		Retention: Retention{90 * time.Minute, 2 * time.Hour},
 		Server:    Server{0},
 		Billing:   Billing{"EUR", ""},
@@ -103,7 +103,7 @@ func TestWhatIsWrongIsNamedWithKeyValueAndPlace(t *testing.T) {
 		{"limits = { queue = 1,\n per_user_per_minute = -1 }", `limits.per_user_per_minute = -1 (semel.toml:2): must be between`},
 		{"limits.queue = 1.5", `limits.queue = 1.5 (semel.toml:1): must be a whole number`},
 		{"limits.queue = 9223372036854775808", `semel.toml:1:`},
-		{"limits.spend_per_user_per_day = 4", `not supported`},
+		{"limits.spend_per_user_per_day = -4", `limits.spend_per_user_per_day = -4 (semel.toml:1): must be between`},
 		{"limits.message_bytes = \"1GiB\"", `limits.message_bytes = "1GiB" (semel.toml:1): must be a whole number of bytes`},
 		{"limits.message_bytes = \"17MiB\"", `must be between 1 and 16777216`},
 		{"limits.message_bytes = \"9223372036854775807KiB\"", `must be a whole number of bytes`},
