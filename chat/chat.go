@@ -164,6 +164,7 @@ type Message struct {
 	Absorbed int64         // repeats of its request that joined or replayed it
 	Thought  time.Duration // before its first word; 0: it did not, or it is not known
 	Imported bool          // it came with a file: no model was called for it here
+	Effects  []Effect      // what it asked for
 }
 
 // A Conversation is a thread of messages of one user.

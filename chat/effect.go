@@ -82,8 +82,22 @@ type Effect struct {
 	DecidedBy  string          `json:"decidedBy"`  // who said what Verdict is, "" where nobody had to
 	DecidedAt  Stamp           `json:"decidedAt"`
 	To         string          `json:"to"` // where it goes, for people
+	// Compensation is what undoes it, once that has begun.
+	Compensation *Compensation `json:"compensation"`
 	// Title is the declaration's description by language.
 	Title map[string]string `json:"-"`
+	// Compensates: a compensation is declared.
+	Compensates bool `json:"-"`
+}
+
+// A Compensation is what undoes an effect; it leaves like an effect, under an id of its
+// own.
+type Compensation struct {
+	WebhookID  string      `json:"webhookId"`
+	State      EffectState `json:"state"`
+	Attempts   int64       `json:"attempts"`
+	LastStatus int         `json:"lastStatus"`
+	Code       string      `json:"code"`
 }
 
 // A Callback is what the receiver of an effect said of it.
@@ -168,4 +182,34 @@ func Said(content, toolCalls string) string {
 		fmt.Fprintf(&b, "[asked for the action %s with %s]", c.Name, c.Arguments)
 	}
 	return b.String()
+}
+
+// EffectCounts says how many effects stand how.
+type EffectCounts struct{ Waiting, UnderWay, Done, Undone, Rejected, Abandoned int }
+
+// CountEffects counts what stands how. One whose compensation waits for a person does so
+// itself.
+func CountEffects(list []Effect) (n EffectCounts) {
+	for _, e := range list {
+		switch {
+		case e.Asks():
+			n.Waiting++
+		case e.State == EffectDelivered:
+			n.Done++
+		case e.State == EffectCompensated:
+			n.Undone++
+		case e.State == EffectRejected:
+			n.Rejected++
+		case e.State == EffectAbandoned:
+			n.Abandoned++
+		default:
+			n.UnderWay++
+		}
+	}
+	return n
+}
+
+// Asks reports whether an effect waits for a person: to decide, or to help.
+func (e Effect) Asks() bool {
+	return e.State == EffectUndecided || e.State.Troubled() || e.State == EffectCompensating && e.Compensation != nil && e.Compensation.State.Troubled()
 }

@@ -46,6 +46,11 @@ var titles = map[string]string{
 	"not_ready":             "Not ready",
 	"internal":              "Something went wrong here",
 	"stale_attempt":         "This was meant for another attempt",
+	"already_decided":       "It is decided otherwise",
+	"digest_mismatch":       "The verdict is about something else",
+	"not_now":               "That cannot be done as it stands",
+	"other_request":         "The effect is of another request",
+	"signature_invalid":     "The signature is not right",
 	// accepted and failed
 	"stopped":              "Stopped",
 	"interrupted":          "The answer was interrupted",

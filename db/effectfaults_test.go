@@ -250,8 +250,14 @@ var effectWrites = []write{
 		name:  "Correct",
 		setup: setupAsking,
 		call: func(d *db.DB, r chat.Request) (any, error) {
-			return nil, d.Correct(bg, db.Correction{RequestID: r.ID, Kind: "adjustment", Micros: 1, Actor: "user:1", Reason: "estimated"})
+			return nil, d.Correct(bg, db.Correction{RequestID: r.ID, Kind: "adjustment", Micros: 1, Actor: "user:1", Reason: "estimated", Key: "key-0001"})
 		},
-		// Who is not told looks at the ledger before correcting again.
+		lookup: func(d *db.DB, r chat.Request) error {
+			rc, err := d.Receipt(bg, r.Key)
+			if err == nil && len(rc.Ledger) != 2 {
+				err = fmt.Errorf("the ledger has %d rows of it, want 2", len(rc.Ledger))
+			}
+			return err
+		},
 	},
 }

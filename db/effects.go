@@ -47,6 +47,7 @@ type Outgoing struct {
 	Unknown       bool      // a delivery may have been executed although nobody said so
 	CreatedAt     time.Time
 	SettledAt     time.Time
+	Key           chat.Key // of its request; only lists for people have it
 }
 
 // follow writes what follows from an answer besides itself, and reports whether any of
@@ -319,8 +320,10 @@ func (c *conn) effects(id int64) ([]chat.Effect, error) {
 		var digest []byte
 		var cb chat.Callback
 		var called bool
+		var undo chat.Compensation
 		err := r.scan(&e.ID, &e.Action, &arguments, &digest, &rule, &code, &e.Reason, &said, &e.DecidedBy, &words, &e.DecidedAt.Time,
-			&state, &e.Attempts, &why, &e.LastStatus, &called, &cb.OK, &cb.Reason, &cb.At.Time, &declared)
+			&state, &e.Attempts, &why, &e.LastStatus, &called, &cb.OK, &cb.Reason, &cb.At.Time,
+			&undo.WebhookID, (*string)(&undo.State), &undo.Attempts, &undo.Code, &undo.LastStatus, &declared)
 		e.DecisionID, e.WebhookID, e.Digest, e.Verdict, e.Code = e.ID, e.ID, hex.EncodeToString(digest), rule, code
 		if arguments != "" {
 			e.Arguments = json.RawMessage(arguments)
@@ -339,6 +342,9 @@ func (c *conn) effects(id int64) ([]chat.Effect, error) {
 		if called {
 			e.Callback = &cb
 		}
+		if undo.WebhookID != "" {
+			e.Compensation = &undo
+		}
 		list = append(list, e)
 		return err
 	})
@@ -350,7 +356,7 @@ func (c *conn) effects(id int64) ([]chat.Effect, error) {
 		if err != nil {
 			return nil, fmt.Errorf("declarations of request %d: %w", id, err)
 		}
-		list[i].To, list[i].Title = a.To, a.Description
+		list[i].To, list[i].Title, list[i].Compensates = a.To, a.Description, a.Compensates
 	}
 	return list, nil
 }
@@ -433,10 +439,12 @@ const (
 
 	sqlSelectEffects = `SELECT d.webhook_id, d.action, d.arguments, d.digest, d.verdict, d.code, d.reason, v.verdict, v.actor, v.reason, v.at,
 		o.state, o.attempt, o.code, (SELECT y.status FROM deliveries y WHERE y.outbox_id = o.id AND y.outcome IS NOT NULL ORDER BY y.n DESC LIMIT 1),
-		b.n IS NOT NULL, b.ok, b.reason, b.at, l.body
+		b.n IS NOT NULL, b.ok, b.reason, b.at,
+		u.webhook_id, u.state, u.attempt, u.code, (SELECT y.status FROM deliveries y WHERE y.outbox_id = u.id AND y.outcome IS NOT NULL ORDER BY y.n DESC LIMIT 1), l.body
 		FROM decisions d LEFT JOIN verdicts v ON v.request_id = d.request_id AND v.position = d.position
 		LEFT JOIN outbox o ON o.request_id = d.request_id AND o.kind = 'effect' AND o.position = d.position
 		LEFT JOIN callbacks b ON b.outbox_id = o.id AND b.decision = 'first'
+		LEFT JOIN outbox u ON u.request_id = d.request_id AND u.kind = 'compensation' AND u.position = d.position
 		LEFT JOIN snapshots s ON s.request_id = d.request_id LEFT JOIN declarations l ON l.id = s.declarations_id
 		WHERE d.request_id = ? ORDER BY d.position`
 

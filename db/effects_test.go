@@ -522,9 +522,24 @@ func TestCorrectionsOfTheLedger(t *testing.T) {
 		}
 		dbtest.Check(t, d)
 	}
+	again := db.Correction{RequestID: r.ID, Kind: "adjustment", Micros: 7, Actor: "user:1", Reason: "because", Key: "key-0001"}
+	for range 2 {
+		if err := d.Correct(bg, again); err != nil {
+			t.Errorf("under its key: %v", err)
+		}
+	}
+	for _, other := range []db.Correction{
+		{RequestID: r.ID, Kind: "adjustment", Micros: 8, Reason: "because"}, {RequestID: r.ID, Kind: "adjustment", Micros: 7, Reason: "why"},
+		{RequestID: r.ID, Kind: "refund", Micros: -7, Reason: "because"},
+	} {
+		other.Actor, other.Key = "user:1", again.Key
+		if err := d.Correct(bg, other); !errors.Is(err, db.ErrKeyReused) {
+			t.Errorf("another correction under that key: %v", err)
+		}
+	}
 	rc, err := d.Receipt(bg, r.Key)
-	if err != nil || len(rc.Ledger) != 3 {
-		t.Errorf("the receipt has %d ledger rows (%v), want 3", len(rc.Ledger), err)
+	if err != nil || len(rc.Ledger) != 4 {
+		t.Errorf("the receipt has %d ledger rows (%v), want 4", len(rc.Ledger), err)
 	}
 }
 

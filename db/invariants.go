@@ -231,7 +231,7 @@ var requestInvariants = []Invariant{
 		 UNION ALL SELECT 'verdicts_no_update' UNION ALL SELECT 'verdicts_no_delete' UNION ALL SELECT 'outbox_edges' UNION ALL SELECT 'outbox_identity'
 		 UNION ALL SELECT 'outbox_attempt' UNION ALL SELECT 'outbox_no_delete' UNION ALL SELECT 'deliveries_closed' UNION ALL SELECT 'deliveries_no_delete'
 		 UNION ALL SELECT 'callbacks_no_update' UNION ALL SELECT 'callbacks_no_delete' UNION ALL SELECT 'callbacks_first' UNION ALL SELECT 'audit_no_update' UNION ALL SELECT 'audit_no_delete'
-		 UNION ALL SELECT 'contents_no_update' UNION ALL SELECT 'attachments_identity' UNION ALL SELECT 'carried_no_update' UNION ALL SELECT 'carried_no_delete') x
+		 UNION ALL SELECT 'contents_no_update' UNION ALL SELECT 'attachments_identity' UNION ALL SELECT 'carried_no_update' UNION ALL SELECT 'carried_no_delete' UNION ALL SELECT 'audit_key') x
 		 LEFT JOIN sqlite_schema s ON s.name = x.name AND (s.type = 'trigger' AND s.sql LIKE '%RAISE(ABORT%' OR s.type = 'index' AND s.sql LIKE '%UNIQUE%') WHERE s.name IS NULL`},
 	{"I57", "after an unknown outcome the model was called again only because a person or the policy said so",
 		`SELECT a.request_id, a.n FROM attempts a JOIN attempts p ON p.request_id = a.request_id AND p.n = a.n - 1

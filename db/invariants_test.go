@@ -181,7 +181,7 @@ func init() {
 			execRaw(t, path, `DROP TRIGGER `+g, `CREATE TRIGGER `+g+` BEFORE UPDATE ON `+table+` BEGIN SELECT 1; END`)
 		}})
 	}
-	for _, index := range []string{"requests_generating", "ledger_charge", "ledger_waste", "callbacks_first"} {
+	for _, index := range []string{"requests_generating", "ledger_charge", "ledger_waste", "callbacks_first", "audit_key"} {
 		damages = append(damages, damage{id: "I50", deep: func(t *testing.T, path string) { execRaw(t, path, `DROP INDEX `+index) }})
 	}
 }

@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -53,16 +54,34 @@ type Correction struct {
 	Micros    int64  // what is added to the sum: a refund is negative
 	Actor     string
 	Reason    string
+	Key       string // of the intent: a correction under a key is made once
 }
 
+// ErrKeyReused: a key was used for something else.
+var ErrKeyReused = errors.New("the key was used for something else")
+
 // Correct appends a correction to the ledger, and who made it and why to the audit.
-// Errors: ErrNotFound; ErrNotNow when the request has no charge, a refund would give
-// back more than was paid, or an adjustment would make the sum negative.
+// The same one under its key again changes nothing. Errors: ErrNotFound; ErrKeyReused;
+// ErrNotNow when the request has no charge, a refund would give back more than was
+// paid, or an adjustment would make the sum negative.
 func (d *DB) Correct(ctx context.Context, c Correction) error {
 	return d.write(ctx, func(tx *Tx) error {
 		r, err := tx.request(c.RequestID)
 		if err != nil {
 			return err
+		}
+		object := fmt.Sprintf("request:%d", r.ID)
+		var action, about, reason string
+		var micros int64
+		made, err := tx.queryRow(sqlSelectCorrection, []any{r.ID, c.Key}, &action, &about, &reason, &micros)
+		if err != nil {
+			return err
+		}
+		if made {
+			if action != c.Kind || about != object || reason != c.Reason || micros != c.Micros {
+				return ErrKeyReused
+			}
+			return nil
 		}
 		var paid int64
 		charged, err := tx.queryRow(sqlSelectPaid, []any{r.ID}, &paid)
@@ -77,7 +96,7 @@ func (d *DB) Correct(ctx context.Context, c Correction) error {
 			c.Micros, false, tx.now, tx.n); err != nil {
 			return fmt.Errorf("insert %s: %w", c.Kind, err)
 		}
-		return tx.audit(c.Actor, c.Kind, fmt.Sprintf("request:%d", r.ID), c.Reason)
+		return tx.audit(c.Actor, c.Kind, object, c.Reason, c.Key)
 	})
 }
 
@@ -87,6 +106,9 @@ const (
 	sqlSelectLedgerAt = `SELECT id, at FROM ledger WHERE id >= ? ORDER BY id LIMIT 1`
 
 	sqlSelectSpent = `SELECT coalesce(sum(CASE WHEN user_id = ?2 THEN micros ELSE 0 END), 0), coalesce(max(id), ?1) FROM ledger WHERE id > ?1`
+
+	sqlSelectCorrection = `SELECT a.action, a.object, a.reason, coalesce((SELECT l.micros FROM ledger l
+		WHERE l.request_id = ?1 AND l.kind IN ('adjustment', 'refund') AND l.tx = a.tx), 0) FROM audit a WHERE a.key = ?2`
 
 	sqlSelectPaid = `SELECT (SELECT coalesce(sum(l.micros), 0) FROM ledger l WHERE l.request_id = ?1 AND l.kind = 'charge')
 		+ (SELECT coalesce(sum(l.micros), 0) FROM ledger l WHERE l.request_id = ?1 AND l.kind IN ('adjustment', 'refund'))

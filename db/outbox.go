@@ -373,12 +373,12 @@ func (tx *Tx) resolve(s Resolution) (o Outgoing, err error) {
 	if err != nil {
 		return o, err
 	}
-	return o, tx.audit(s.Actor, s.Do, o.WebhookID, s.Reason)
+	return o, tx.audit(s.Actor, s.Do, o.WebhookID, s.Reason, "")
 }
 
 // audit writes down what a person did.
-func (tx *Tx) audit(actor, action, object, reason string) error {
-	if _, err := tx.exec(sqlInsertAudit, tx.now, actor, action, object, reason, tx.n); err != nil {
+func (tx *Tx) audit(actor, action, object, reason, key string) error {
+	if _, err := tx.exec(sqlInsertAudit, tx.now, actor, action, object, reason, nullString(key), tx.n); err != nil {
 		return fmt.Errorf("insert audit: %w", err)
 	}
 	return nil
@@ -401,8 +401,17 @@ func (d *DB) Outbox(ctx context.Context, f OutboxFilter) (list []Outgoing, err e
 		if f.State != "" {
 			sql, args = sqlSelectOutboxIn, []any{f.Before, f.Limit, f.State}
 		}
-		list, err = c.allOutgoing(sql, args...)
-		return err
+		if list, err = c.allOutgoing(sql, args...); err != nil {
+			return err
+		}
+		for i := range list {
+			r, err := c.request(list[i].RequestID)
+			if err != nil {
+				return err
+			}
+			list[i].Key = r.Key
+		}
+		return nil
 	})
 	return list, err
 }
@@ -467,7 +476,7 @@ const (
 	sqlInsertCallback = `INSERT INTO callbacks (outbox_id, n, message_id, ok, reason, decision, at, tx)
 		SELECT ?1, coalesce(max(n), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7 FROM callbacks WHERE outbox_id = ?1`
 
-	sqlInsertAudit = `INSERT INTO audit (at, actor, action, object, reason, tx) VALUES (?, ?, ?, ?, ?, ?)`
+	sqlInsertAudit = `INSERT INTO audit (at, actor, action, object, reason, key, tx) VALUES (?, ?, ?, ?, ?, ?, ?)`
 
 	sqlSelectOutbox = sqlOutgoingColumns + ` WHERE o.id < ? ORDER BY o.id DESC LIMIT ?`
 

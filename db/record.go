@@ -125,7 +125,9 @@ type Receipt struct {
 	Attempts    []Attempt
 	Snapshot    []byte // its SHA-256; nil when there is none
 	Ledger      []LedgerRow
-	Pruned      bool // repeats among the arrivals may be gone
+	Decisions   []Decided
+	Sent        []Sent // in order of their writing
+	Pruned      bool   // repeats among the arrivals may be gone
 }
 
 // An Arrival is one time the id came in.
@@ -219,6 +221,9 @@ func (c *conn) evidence(rc *Receipt) error {
 		return err
 	})
 	if err != nil {
+		return err
+	}
+	if err = c.followed(rc); err != nil {
 		return err
 	}
 	if _, err = c.queryRow(sqlSelectPruned, id, &rc.Pruned); err != nil {

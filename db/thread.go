@@ -53,6 +53,7 @@ type turn struct {
 	request int64
 	state   chat.State
 	placed  bool
+	asked   bool // for actions
 }
 
 // A tree is all messages of a conversation.
@@ -81,6 +82,13 @@ func (c *conn) thread(user int64, session string, at int64) (t Thread, err error
 	}
 	t.End = end
 	t.Messages = tr.branch(end)
+	for i := range t.Messages {
+		if m := tr.turns[t.Messages[i].Seq]; m.asked {
+			if t.Messages[i].Effects, err = c.effects(m.request); err != nil {
+				return t, err
+			}
+		}
+	}
 	return t, c.addUnanswered(&t, tr, coming)
 }
 
@@ -91,7 +99,7 @@ func (c *conn) tree(conversation int64) (tree, error) {
 		var thought int64
 		if err := r.scan(&m.Seq, &m.Role, &m.ParentSeq, &m.Content, &m.Reasoning, &m.Finish, &m.Model, &m.CreatedAt,
 			&m.RequestID, &m.request, &m.state, &m.placed, &m.ContextDropped, &m.Usage.InputTokens, &m.Usage.CachedTokens,
-			&m.Usage.OutputTokens, &m.Usage.Estimated, &thought, &m.Attempts, &m.Micros, &m.Absorbed, &m.Imported); err != nil {
+			&m.Usage.OutputTokens, &m.Usage.Estimated, &thought, &m.Attempts, &m.Micros, &m.Absorbed, &m.Imported, &m.asked); err != nil {
 			return err
 		}
 		m.Thought = time.Duration(thought) * time.Millisecond
@@ -262,7 +270,8 @@ const (
 		coalesce(s.thought_ms, 0), r.attempt,
 		CASE WHEN m.role = 'assistant' THEN coalesce((SELECT l.micros FROM ledger l WHERE l.request_id = r.id AND l.kind = 'charge'), 0) ELSE 0 END,
 		CASE WHEN m.role = 'assistant' THEN (SELECT count(*) FROM arrivals a WHERE a.request_id = r.id AND a.decision IN ('joined', 'replayed')) ELSE 0 END,
-		CASE WHEN m.role = 'assistant' THEN (SELECT a.reason = 'imported' FROM attempts a WHERE a.request_id = r.id AND a.n = r.attempt) ELSE 0 END
+		CASE WHEN m.role = 'assistant' THEN (SELECT a.reason = 'imported' FROM attempts a WHERE a.request_id = r.id AND a.n = r.attempt) ELSE 0 END,
+		s.declarations_id IS NOT NULL
 		FROM messages m JOIN requests r ON r.id = m.request_id
 		LEFT JOIN snapshots s ON s.request_id = m.request_id AND m.role = 'assistant'
 		WHERE m.conversation_id = ? ORDER BY m.seq`

@@ -105,7 +105,7 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, res engine.Resul
 		w.Header().Set("Retry-After", strconv.Itoa(1+rand.IntN(3)))
 	}
 	body := encode(s.priced(rec))
-	if rec.FromCache && rec.State == chat.StateCommitted {
+	if rec.FromCache && rec.State == chat.StateCommitted && len(rec.Effects) == 0 {
 		s.replays.put(res.Request.ID, body)
 	}
 	send(w, status, "application/json", body)

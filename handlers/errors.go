@@ -14,6 +14,7 @@ import (
 
 	"semel/chat"
 	"semel/db"
+	"semel/engine"
 )
 
 // A handler answers a request, or returns why it does not.
@@ -62,6 +63,18 @@ func problemOf(err error) *chat.Problem {
 		return refuse(http.StatusGone, "conversation_gone", chat.RetryNever, "The conversation was deleted.")
 	case errors.Is(err, db.ErrParent):
 		return refuse(http.StatusUnprocessableEntity, "parent_not_found", chat.RetryNewID, "The conversation has no such message.")
+	case errors.Is(err, db.ErrAlreadyDecided):
+		return refuse(http.StatusConflict, "already_decided", chat.RetryNever, "It is decided, and not so.")
+	case errors.Is(err, db.ErrDigest):
+		return refuse(http.StatusConflict, "digest_mismatch", chat.RetryNever, "The digest is not that of the action and its arguments: the verdict is about something else.")
+	case errors.Is(err, db.ErrNotNow):
+		return refuse(http.StatusConflict, "not_now", chat.RetryNever, "That cannot be done as it stands: it is under way, or settled, or nothing is declared that does it.")
+	case errors.Is(err, db.ErrOtherRequest):
+		return refuse(http.StatusConflict, "other_request", chat.RetryNever, "The effect is of another request than the callback names.")
+	case errors.Is(err, db.ErrKeyReused):
+		return refuse(http.StatusUnprocessableEntity, "key_reused", chat.RetryNewID, "This key was used for something else.")
+	case errors.Is(err, engine.ErrSignature):
+		return refuse(http.StatusUnauthorized, "signature_invalid", chat.RetryNever, "It is not signed with a secret of its destination, or more than five minutes ago or ahead.")
 	case errors.Is(err, db.ErrNotYourTurn):
 		return refuse(http.StatusConflict, "busy", chat.RetryNewID, "An answer is running in this conversation. Stop it or wait for its end.")
 	case errors.Is(err, db.ErrOutcomeOpen), errors.Is(err, db.ErrClosed), db.IsRetryable(err):

@@ -22,8 +22,9 @@ type receiptJSON struct {
 	Transitions []transitionJSON `json:"transitions"`
 	Attempts    []attemptJSON    `json:"attempts"`
 	Snapshot    *string          `json:"snapshot"` // SHA-256, hexadecimal
-	Decisions   []any            `json:"decisions"`
-	Effects     []chat.Effect    `json:"effects"`
+	Decisions   []decidedJSON    `json:"decisions"`
+	Effects     []effectJSON     `json:"effects"`
+	Billing     *sentJSON        `json:"billing"` // what a billing system was told; null where there is none
 	Ledger      []ledgerJSON     `json:"ledger"`
 	CallsSaved  int              `json:"callsSaved"`
 	MoneySaved  chat.Money       `json:"moneySaved"`
@@ -90,7 +91,7 @@ func (s *server) receiptOf(rc db.Receipt) receiptJSON {
 	out := receiptJSON{
 		RequestID: rc.Record.RequestID, SessionID: rc.Record.SessionID, State: rc.Record.State, Status: rc.Record.Status,
 		Arrivals: []arrivalJSON{}, Transitions: []transitionJSON{}, Attempts: []attemptJSON{}, Ledger: []ledgerJSON{},
-		Decisions: []any{}, Effects: []chat.Effect{}, MoneySaved: chat.Money{Currency: s.Currency},
+		Decisions: []decidedJSON{}, Effects: []effectJSON{}, MoneySaved: chat.Money{Currency: s.Currency},
 	}
 	for _, a := range rc.Arrivals {
 		j := arrivalJSON{At: chat.Stamp{Time: a.At}, Source: a.Source, Decision: a.Decision}
@@ -118,6 +119,7 @@ func (s *server) receiptOf(rc db.Receipt) receiptJSON {
 		}
 		out.Ledger = append(out.Ledger, ledgerJSON{l.Kind, l.Attempt, s.Currency, l.Micros, l.Usage, chat.Stamp{Time: l.At}})
 	}
+	addEffects(&out, rc)
 	if rc.Snapshot != nil {
 		sum := hex.EncodeToString(rc.Snapshot)
 		out.Snapshot = &sum
@@ -171,8 +173,12 @@ func sentence(rc db.Receipt, saved int) string {
 	case chat.StatePending, chat.StateGenerating:
 		return fmt.Sprintf("This question arrived %s and was accepted once; the model was %s so far, and its answer is still to come.", times, calls)
 	}
-	return fmt.Sprintf("This question arrived %s and was accepted once; the model was %s, one answer is in the history, it was billed once, and %s.",
+	told := fmt.Sprintf("This question arrived %s and was accepted once; the model was %s, one answer is in the history, it was billed once, and %s",
 		times, calls, plural(saved, "one repeat was absorbed", "%d repeats were absorbed"))
+	if asked := askedFor(rc.Record.Effects); asked != "" {
+		told += "; " + asked
+	}
+	return told + "."
 }
 
 // callsOf are the calls to a model that were made here.

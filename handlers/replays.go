@@ -10,8 +10,9 @@ const (
 
 // replays keeps records of committed requests as a repeat is answered with them,
 // the most recently used, by internal id. They need no invalidation: a committed
-// record does not change, its internal id is never given out again, and whether it
-// may still be told is looked up in the database before.
+// record without effects does not change (of an effect the last status may: a callback
+// may settle it before its delivery ends), its internal id is never given out again,
+// and whether it may still be told is looked up in the database before.
 type replays struct {
 	mu         sync.Mutex
 	young, old map[int64][]byte // under mu; old is dropped when young is half of all

@@ -6,13 +6,22 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 
+	"semel/db"
 	"semel/static"
 )
 
 // routes is every URL there is.
 func (s *server) routes() http.Handler {
 	r := chi.NewRouter()
-	r.Use(s.trace, s.patience, s.recovered, s.headers, s.onlyHere, s.sameOrigin, middleware.GetHead)
+	r.Use(s.trace, s.patience, s.recovered, s.headers, middleware.GetHead)
+	r.Post("/callbacks/{webhookID}", s.handle(s.postCallback)) // believed by its signature, wherever it comes from
+	r.Group(s.here)
+	return r
+}
+
+// here is what serves people and their programs.
+func (s *server) here(r chi.Router) {
+	r.Use(s.onlyHere, s.sameOrigin)
 
 	r.Get("/healthz", s.handle(s.healthz))
 	r.Get("/readyz", s.handle(s.readyz))
@@ -24,6 +33,7 @@ func (s *server) routes() http.Handler {
 		r.Post("/chat/stop/{requestID}", s.handle(s.postStop))
 		r.Post("/chat/retry/{requestID}", s.handle(s.postRetry))
 		r.Get("/chat/receipt/{requestID}", s.handle(s.getReceipt))
+		r.Post("/chat/decisions/{decisionID}", s.handle(s.postDecision))
 
 		r.Post("/attachments", s.handle(s.postAttachment))
 		r.Get("/attachments/{attachmentID}", s.handle(s.getAttachment))
@@ -41,6 +51,14 @@ func (s *server) routes() http.Handler {
 		r.Get("/settings", s.handle(s.getSettings))
 		r.Patch("/settings", s.handle(s.patchSettings))
 		r.Get("/events", s.handle(s.getEvents))
+
+		r.Get("/ops/outbox", s.handle(s.listOutbox))
+		r.Post("/ops/outbox/redrive", s.handle(s.postRedrive))
+		r.Post("/ops/outbox/{webhookID}/redrive", s.handle(s.resolve(db.Redrive)))
+		r.Post("/ops/outbox/{webhookID}/compensate", s.handle(s.resolve(db.Compensate)))
+		r.Post("/ops/outbox/{webhookID}/abandon", s.handle(s.resolve(db.Abandon)))
+		r.Post("/ops/requests/{requestID}/refund", s.handle(s.correct("refund")))
+		r.Post("/ops/requests/{requestID}/adjust", s.handle(s.correct("adjustment")))
 	})
 
 	r.Method(http.MethodGet, "/static/*", static.Handler(http.HandlerFunc(s.notFound)))
@@ -48,5 +66,4 @@ func (s *server) routes() http.Handler {
 
 	r.NotFound(s.notFound)
 	r.MethodNotAllowed(s.handle(methodNotAllowed))
-	return r
 }

@@ -302,8 +302,10 @@ CREATE TABLE audit (
   action TEXT    NOT NULL,
   object TEXT    NOT NULL,
   reason TEXT    NOT NULL,
+  key    TEXT,
   tx     INTEGER NOT NULL
 ) STRICT;
+CREATE UNIQUE INDEX audit_key ON audit (key) WHERE key IS NOT NULL;
 
 CREATE TRIGGER audit_no_update BEFORE UPDATE ON audit
 BEGIN SELECT RAISE(ABORT, 'audit is append-only'); END;
