@@ -35,7 +35,7 @@ var EffectEdges = map[EffectState][]EffectState{
 	EffectAwaiting:     {EffectDelivered, EffectRefused, EffectTimedOut, EffectCompensating, EffectAbandoned},
 	EffectDead:         {EffectPending, EffectDelivered, EffectRefused, EffectCompensating, EffectAbandoned},
 	EffectTimedOut:     {EffectPending, EffectDelivered, EffectRefused, EffectCompensating, EffectAbandoned},
-	EffectRefused:      {EffectCompensating, EffectAbandoned},
+	EffectRefused:      {EffectAbandoned},
 	EffectCompensating: {EffectCompensated, EffectAbandoned},
 }
 

@@ -229,7 +229,7 @@ WHEN NEW.state <> OLD.state AND NOT CASE OLD.state
   WHEN 'awaiting'     THEN NEW.state IN ('delivered', 'refused') OR NEW.state IN ('timed_out', 'compensating') OR NEW.state = 'abandoned'
   WHEN 'dead'         THEN NEW.state IN ('pending', 'delivered') OR NEW.state IN ('refused', 'compensating') OR NEW.state = 'abandoned'
   WHEN 'timed_out'    THEN NEW.state IN ('pending', 'delivered') OR NEW.state IN ('refused', 'compensating') OR NEW.state = 'abandoned'
-  WHEN 'refused'      THEN NEW.state IN ('compensating', 'abandoned')
+  WHEN 'refused'      THEN NEW.state = 'abandoned'
   WHEN 'compensating' THEN NEW.state IN ('compensated', 'abandoned')
   ELSE 0 END
 BEGIN SELECT RAISE(ABORT, 'outbox: no such edge'); END;
