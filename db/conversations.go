@@ -105,6 +105,7 @@ func (d *DB) News(ctx context.Context, user int64) (n int, err error) {
 // A ConversationPatch changes what is not nil.
 type ConversationPatch struct {
 	Title, Model, SystemPrompt, Params *string
+	FirstWords                         bool // its title is that of its first question again, whatever a person named it
 	Pinned                             *bool
 	Archived                           *bool  // what is archived is not pinned, and the reverse
 	Head                               *int64 // the number of the message whose branch is shown
@@ -141,11 +142,16 @@ func (d *DB) PatchConversation(ctx context.Context, user int64, session string, 
 		if _, err := tx.exec(sqlUpdateConversation, v.Model, v.SystemPrompt, v.Params, v.Pinned, v.HeadSeq, v.ArchivedAt, p.Seen, v.ID); err != nil {
 			return err
 		}
-		if p.Title == nil {
-			return nil
+		switch {
+		case p.FirstWords:
+			v.Named = false
+			v.Title, err = tx.unname(v.ID)
+			return err
+		case p.Title != nil:
+			v.Title, v.Named = *p.Title, true
+			return tx.name(v.ID, v.Title)
 		}
-		v.Title, v.Named = *p.Title, true
-		return tx.name(v.ID, v.Title)
+		return nil
 	})
 	return v, err
 }
@@ -158,6 +164,21 @@ func (tx *Tx) name(conversation int64, title string) error {
 	}
 	_, err := tx.exec(sqlNameConversation, title, tx.n, conversation)
 	return err
+}
+
+// unname gives a conversation the title that it had before a person named it. The index
+// has that already, in the question.
+func (tx *Tx) unname(conversation int64) (title string, err error) {
+	if _, err := tx.exec(sqlUnindexTitle, conversation); err != nil {
+		return "", err
+	}
+	var question string
+	if _, err := tx.queryRow(sqlSelectFirstQuestion, []any{conversation}, &question); err != nil {
+		return "", err
+	}
+	title = Title(question)
+	_, err = tx.exec(sqlNameConversation, title, 0, conversation)
+	return title, err
 }
 
 func (tx *Tx) checkHead(conversation, head int64) error {
@@ -284,6 +305,8 @@ const (
 		seen_tx = CASE WHEN ? THEN ended_tx ELSE seen_tx END WHERE id = ?`
 
 	sqlNameConversation = `UPDATE conversations SET title = ?, named_tx = ? WHERE id = ?`
+
+	sqlSelectFirstQuestion = `SELECT content FROM messages WHERE conversation_id = ? AND role = 'user' ORDER BY seq LIMIT 1`
 
 	sqlSelectGenerating = `SELECT 1 FROM requests WHERE conversation_id = ? AND state = 'generating'`
 

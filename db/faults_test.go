@@ -345,6 +345,21 @@ var requestWrites = []write{
 		},
 	},
 	{
+		name: "PatchConversation back to the first words",
+		setup: func(t *testing.T, d *db.DB) chat.Request {
+			r := setupFailed(t, d)
+			title := "another"
+			if _, err := d.PatchConversation(bg, db.LocalUser, faultSession, db.ConversationPatch{Title: &title}); err != nil {
+				t.Fatal(err)
+			}
+			index(t, d)
+			return r
+		},
+		call: func(d *db.DB, _ chat.Request) (any, error) {
+			return d.PatchConversation(bg, db.LocalUser, faultSession, db.ConversationPatch{FirstWords: true})
+		},
+	},
+	{
 		name:  "IndexSlice",
 		setup: setupFailed,
 		call:  func(d *db.DB, _ chat.Request) (any, error) { return d.IndexSlice(bg) },

@@ -202,6 +202,7 @@ func (s *server) patchConversation(w http.ResponseWriter, r *http.Request) error
 	}
 	var body struct {
 		Title        *string          `json:"title"`
+		Named        *bool            `json:"named"` // false: its title is that of its first question again
 		Pinned       *bool            `json:"pinned"`
 		Archived     *bool            `json:"archived"`
 		Seen         bool             `json:"seen"` // a person looks at it
@@ -222,6 +223,12 @@ func (s *server) patchConversation(w http.ResponseWriter, r *http.Request) error
 			return err
 		}
 		p.Title = &title
+	}
+	if body.Named != nil {
+		if *body.Named || p.Title != nil {
+			return badRequest("named can be false, without a title: then its first question gives it one.")
+		}
+		p.FirstWords = true
 	}
 	if err := s.checkSetup(p.Model, p.SystemPrompt); err != nil {
 		return err

@@ -60,6 +60,8 @@ func (s *server) postManage(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		p.Title = &title
+	case "unname":
+		p.FirstWords = true
 	case "pin":
 		p.Pinned = &yes
 	case "unpin":

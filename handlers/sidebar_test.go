@@ -70,6 +70,39 @@ func TestASearchSaysWhereItHit(t *testing.T) {
 	d.get("/api/conversations?q=beauty&before="+session).refused(404, "not_found")
 }
 
+// F2: a title that a person does not want any more gives way to the first words, without
+// a call of the model.
+func TestATitleGoesBackToTheFirstWords(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t)
+	session, _, _ := d.answered("<think>hm</think>\n## Hair [[echo loss]]\nand more")
+	d.chat(ask(session, chat.NewID(), "[[echo later]]")).wants(200)
+	path := "/api/conversations/" + session
+	d.call("PATCH", path, doc{"title": "Beauty"}).wants(200)
+	var c struct {
+		Title string
+		Named bool
+	}
+	for range 2 {
+		d.call("PATCH", path, doc{"named": false}).wants(200).into(&c)
+		if c.Title != "Hair [[echo loss]]" || c.Named {
+			t.Errorf("%+v", c)
+		}
+	}
+	if s := d.side("?q=beauty"); len(s.Conversations) != 0 {
+		t.Errorf("the title that is gone is found: %+v", s)
+	}
+	if s := d.side("?q=hair"); len(s.Conversations) != 1 || s.Conversations[0].Hit.Seq != 1 {
+		t.Errorf("the question: %+v", s)
+	}
+	if th := d.thread(session); len(th.Messages) != 4 || len(th.Requests) != 0 {
+		t.Errorf("it asked something: %+v", th)
+	}
+	d.call("PATCH", path, doc{"named": true}).refused(400, "bad_request")
+	d.call("PATCH", path, doc{"named": false, "title": "Both"}).refused(400, "bad_request")
+	d.call("PATCH", "/api/conversations/"+chat.NewID(), doc{"named": false}).refused(404, "not_found")
+}
+
 func TestTheArchiveIsAListOfItsOwn(t *testing.T) {
 	t.Parallel()
 	d := openDoor(t)
@@ -153,6 +186,8 @@ func TestTheListOfAPageWithoutScripts(t *testing.T) {
 	}{
 		{"rename", "  A new\ttitle ", http.StatusSeeOther, "/", ">A new title<"},
 		{"rename", " ", http.StatusBadRequest, "/", ">A new title<"},
+		{"unname", "", http.StatusSeeOther, "/", ">[[echo 多喝水 &lt;i&gt;]] question<"},
+		{"rename", "A new title", http.StatusSeeOther, form, `value="unname"`},
 		{"pin", "", http.StatusSeeOther, "/", `<section data-group="pinned">`},
 		{"unpin", "", http.StatusSeeOther, "/", `<section data-group="today">`},
 		{"archive", "", http.StatusSeeOther, "/?archived=1", ">A new title<"},

@@ -50,7 +50,7 @@ export class RowMenu {
     this.#id = entry.id;
     this.#button = button;
     for (const [what, shown] of Object.entries({
-      pin: !entry.pinned && !entry.archived, unpin: entry.pinned, archive: !entry.archived, unarchive: entry.archived,
+      unname: entry.named, pin: !entry.pinned && !entry.archived, unpin: entry.pinned, archive: !entry.archived, unarchive: entry.archived,
     })) /** @type {HTMLElement} */ (this.element.querySelector(`[data-do=${what}]`)).hidden = !shown;
     for (const a of /** @type {NodeListOf<HTMLAnchorElement>} */ (this.element.querySelectorAll('[data-export]')))
       a.href = `/api/conversations/${entry.id}/export?format=${a.dataset.export}`;

@@ -9,6 +9,7 @@ import { t } from './strings.js';
  * @property {string} id
  * @property {string} title "" for none
  * @property {number} updated milliseconds
+ * @property {boolean} named a person gave the title
  * @property {boolean} pinned
  * @property {boolean} archived
  * @property {boolean} news it has ended since a person looked
@@ -17,7 +18,7 @@ import { t } from './strings.js';
  * @property {{seq: number, snippet: {text: string, hit?: boolean}[]}} [hit]
  */
 
-const flags = /** @type {const} */ (['pinned', 'archived', 'news', 'running']);
+const flags = /** @type {const} */ (['named', 'pinned', 'archived', 'news', 'running']);
 
 export class Rows {
   frozen = false; // nothing moves meanwhile

@@ -304,7 +304,7 @@ export class Sidebar {
   accepted(title) {
     const id = this.chat.session();
     if (!this.entries.some((e) => e.id === id)) {
-      this.entries.unshift({ id, title, updated: serverNow(), pinned: false, archived: false, news: false, running: true });
+      this.entries.unshift({ id, title, updated: serverNow(), named: false, pinned: false, archived: false, news: false, running: true });
       this.#show();
     }
     this.titled(title);
@@ -323,6 +323,7 @@ export class Sidebar {
     const entry = this.#entry(id);
     if (!entry) return;
     if (what === 'rename') this.#rename(entry);
+    if (what === 'unname') this.#change(entry, { named: false });
     if (what === 'pin') this.#change(entry, { pinned: true });
     if (what === 'unpin') this.#change(entry, { pinned: false });
     if (what === 'unarchive') this.#change(entry, { archived: false });
@@ -348,17 +349,19 @@ export class Sidebar {
 
   /** @param {Entry} entry @param {Record<string, unknown>} patch @param {() => void} [done] */
   async #change(entry, patch, done) {
-    if (!(await this.#patch(entry.id, patch))) return;
-    if (typeof patch.title === 'string') entry.title = patch.title;
+    const now = await this.#patch(entry.id, patch);
+    if (!now) return;
+    entry.title = now.title;
+    entry.named = now.named;
     if (this.#found && patch.archived !== undefined) this.#found.entries = this.#found.entries.filter((e) => e.id !== entry.id);
     if (patch.pinned !== undefined) entry.pinned = Boolean(patch.pinned);
     done?.();
     await this.refresh();
   }
 
-  /** @param {string} id @param {Record<string, unknown>} patch @param {boolean} [quiet] */
-  async #patch(id, patch, quiet) {
-    return (await this.#send(`/api/conversations/${id}`, { method: 'PATCH', body: JSON.stringify(patch) }, quiet)) !== undefined;
+  /** @param {string} id @param {Record<string, unknown>} patch @param {boolean} [quiet] @returns {Promise<any>} as #send */
+  #patch(id, patch, quiet) {
+    return this.#send(`/api/conversations/${id}`, { method: 'PATCH', body: JSON.stringify(patch) }, quiet);
   }
 
   /** @param {string} url @param {RequestInit} init @param {boolean} [quiet] @returns {Promise<any>} nothing when it failed; that is shown, unless quiet */

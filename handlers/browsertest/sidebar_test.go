@@ -238,6 +238,41 @@ func TestRenameInPlace(t *testing.T) {
 	tb.titles("left", "旅行 计划")
 }
 
+// F2: the menu offers the title of before, once there is another.
+func TestATitleGoesBackToTheFirstWords(t *testing.T) {
+	r := newRig(t)
+	session := r.titled("", "[[echo alpha]] beta")
+	tb := newProfile(t).open(r.url + "/c/" + session).ready()
+	offered := func() bool {
+		t.Helper()
+		row := `#conversations li[data-id="` + session + `"]`
+		js[any](tb, `document.querySelector('%s a').focus()`, row)
+		tb.click(row+" .actions", 1)
+		tb.wait(`document.querySelector('#row-menu').matches(':popover-open')`)
+		defer func() {
+			tb.key("Escape", 27, "")
+			tb.wait(`!document.querySelector('#row-menu').matches(':popover-open')`)
+		}()
+		return js[bool](tb, `document.querySelector('#row-menu [data-do=unname]').checkVisibility()`)
+	}
+	if offered() {
+		t.Error("it is offered where nobody gave a title")
+	}
+	tb.menu("[[echo alpha]] beta", "rename")
+	js[any](tb, `document.querySelector('.rename').select()`)
+	call(tb, input.InsertText, input.InsertTextParams{Text: "gamma"})
+	tb.enter()
+	tb.titles("gamma")
+	tb.wait(`document.querySelector('#title').textContent === 'gamma'`)
+	tb.menu("gamma", "unname")
+	tb.titles("[[echo alpha]] beta")
+	tb.wait(`document.querySelector('#title').textContent === '[[echo alpha]] beta'`)
+	if offered() {
+		t.Error("it is still offered")
+	}
+	r.check(1, tb)
+}
+
 // D2, with the browser's own composition.
 func TestRenameWithAComposition(t *testing.T) {
 	r := newRig(t)
