@@ -2,6 +2,7 @@ package browsertest
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -232,6 +233,31 @@ func TestFocusStaysInWhatIsOpenAndComesBack(t *testing.T) {
 		tb.tabKey()
 	}
 	tb.wait(`!document.querySelector('.choice[open]')`)
+}
+
+// A page that is read anew does not take the focus from the button under a message.
+func TestARefreshKeepsTheFocusOfAButton(t *testing.T) {
+	r := newRig(t)
+	tb := newProfile(t).open(r.url + "/").allow(failedReply)
+	tb.marked(tb.send("[[echo alpha]]"), "answered")
+	tb.numbered()
+	path, refreshed := "/c/"+tb.session(), make(chan struct{})
+	r.proxy.do(func(e exchange) fault {
+		if e.Method == http.MethodGet && e.Path == path {
+			return fault{Hold: refreshed}
+		}
+		return fault{}
+	})
+	id := tb.send("[[fail 400 once]] [[echo beta]]")
+	tb.marked(id, "failed")
+	retry := `#log > [data-role=user][data-request="` + id + `"] [data-action=retry]`
+	js[any](tb, `document.querySelector('%s').focus()`, retry)
+	close(refreshed)
+	tb.wait(`document.querySelector('%s')?.value`, retry)
+	tb.focused(retry)
+	tb.enter()
+	tb.marked(id, "answered")
+	r.check(3, tb)
 }
 
 // Screen readers hear that there is an answer coming and that it is there, and no word

@@ -31,6 +31,54 @@ func TestFrozenPageShowsTheAnswerWhenItThaws(t *testing.T) {
 	tb.reads("? [[tokens 60]] [[rate 200]]", "! *")
 }
 
+// B3, B22: a telephone is locked in the middle of an answer. Nothing that stood there is
+// taken away, not even for a moment, and what was being typed is still there.
+func TestALockedTelephoneErasesNothing(t *testing.T) {
+	r := newRig(t)
+	tb := newProfile(t).open("").hides().allow(lostRequests)
+	size(tb, 390, true)
+	tb.visit(r.url + "/")
+	tb.ready()
+	r.model.upTo(100)
+	id := tb.send("[[tokens 60]] [[rate 1000]]")
+	tb.grown(id, 80)
+	tb.typeText("half a thought")
+	js[any](tb, `(() => {
+		window.shrunk = [];
+		let most = 0;
+		const look = () => {
+			const n = document.querySelector('#log [data-role=assistant] .body')?.textContent.length ?? 0;
+			if (n < most || !document.querySelector('#log [data-role=user]')) shrunk.push(most + ' > ' + n);
+			most = n;
+		};
+		new MutationObserver(look).observe(document.querySelector('main'), {childList: true, subtree: true, characterData: true});
+	})()`)
+	lock := func(meanwhile func()) {
+		t.Helper()
+		js[any](tb, `hide(true)`)
+		until(t, "no stream is open", func() bool { return r.proxy.streams() == 0 })
+		call(tb, page.SetWebLifecycleState, page.SetWebLifecycleStateParams{State: page.SetWebLifecycleStateStateFrozen})
+		r.proxy.hangUp()
+		meanwhile()
+		call(tb, page.SetWebLifecycleState, page.SetWebLifecycleStateParams{State: page.SetWebLifecycleStateStateActive})
+		js[any](tb, `hide(false)`)
+	}
+	lock(func() {})
+	until(t, "its stream is open again", func() bool { return r.proxy.streams() == 1 })
+	lock(func() {
+		r.model.upTo(whole)
+		until(t, "the answer ends", func() bool { return !r.model.of(id)[0].ended.IsZero() })
+	})
+	tb.marked(id, "answered")
+	r.check(1, tb)
+	if shrunk := js[[]string](tb, `shrunk`); len(shrunk) > 0 {
+		t.Errorf("text was taken away: %q", shrunk)
+	}
+	if got := tb.field(); got != "half a thought" {
+		t.Errorf("the field holds %q", got)
+	}
+}
+
 // The Back button leads to the conversation, not to the form it began with.
 func TestBackButtonShowsTheAnswer(t *testing.T) {
 	r := newRig(t)

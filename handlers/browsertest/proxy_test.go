@@ -28,6 +28,7 @@ type proxy struct {
 	sent  []exchange            // under mu; everything but GET
 	conns map[net.Conn]struct{} // under mu
 	open  int                   // under mu; event streams
+	most  int                   // under mu; that were open at once
 }
 
 // An exchange is one request as the proxy sees it.
@@ -139,6 +140,14 @@ func (p *proxy) streaming(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.open += n
+	p.most = max(p.most, p.open)
+}
+
+// mostStreams returns how many event streams were open at once.
+func (p *proxy) mostStreams() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.most
 }
 
 // posts returns what was sent to a path, of all requests where id is "".

@@ -1,6 +1,7 @@
 package browsertest
 
 import (
+	"fmt"
 	"testing"
 
 	"semel/chat"
@@ -137,4 +138,42 @@ func TestDoubleClickOnRetryStartsOneAttempt(t *testing.T) {
 	tb.marked(id, "answered")
 	r.check(2, tb)
 	tb.reads("? [[fail 400 once]] [[wait 300]] [[echo alpha]]", "! alpha")
+}
+
+// B18: a browser has six lines to a server without HTTP/2. Tabs that nobody looks at
+// take none of them, so the eighth loads while seven answers run.
+func TestEightTabsLoadWhileAnswersRun(t *testing.T) {
+	r := newRig(t)
+	p := newProfile(t)
+	r.model.upTo(40)
+	var tabs []*tab
+	var ids []string
+	for n := range 8 {
+		tb := p.open("").hides()
+		tb.visit(r.url + "/")
+		tb.ready()
+		id := tb.send(fmt.Sprintf("[[tokens 60]] [[rate 1000]] number %d", n))
+		tb.marked(id, "answering")
+		tb.grown(id, 20)
+		tabs, ids = append(tabs, tb), append(ids, id)
+		if n < 7 { // another tab comes to the front
+			js[any](tb, `hide(true)`)
+			until(t, "the hidden tab has no stream", func() bool { return r.proxy.streams() == 0 })
+		}
+	}
+	until(t, "the last tab has one stream", func() bool { return r.proxy.streams() == 1 })
+	r.model.upTo(whole)
+	front := 7
+	for n, tb := range tabs {
+		js[any](tabs[front], `hide(true)`)
+		until(t, "the hidden tab has no stream", func() bool { return r.proxy.streams() == 0 })
+		js[any](tb, `hide(false)`)
+		tb.marked(ids[n], "answered")
+		front = n
+	}
+	r.check(8, tabs...)
+	// One ends and the next begins before the server has seen that.
+	if n := r.proxy.mostStreams(); n > 2 {
+		t.Errorf("%d streams were open at once, want one: of the tab in front", n)
+	}
 }
