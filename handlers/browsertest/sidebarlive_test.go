@@ -83,7 +83,7 @@ func TestAHiddenTabSaysWhenTheAnswerIsThere(t *testing.T) {
 	r.check(1, tb)
 }
 
-// A tab has one stream: of the list, or of an answer.
+// B18: a tab has one stream, of the list or of an answer.
 func TestATabHasOneStream(t *testing.T) {
 	r := newRig(t)
 	tb := newProfile(t).open(r.url + "/").ready()
