@@ -245,11 +245,14 @@ func (tx *Tx) verdict(v Verdict) (r chat.Request, err error) {
 	if !found {
 		return r, ErrNotFound
 	}
-	if r, err = tx.load(id); err != nil {
+	if r, err = tx.load(id); err != nil && !errors.Is(err, ErrGone) {
 		return r, err
 	}
 	if r.Key.UserID != v.UserID {
-		return chat.Request{}, ErrNotFound
+		return chat.Request{}, ErrNotFound // nor does a stranger learn that it was deleted
+	}
+	if err != nil {
+		return r, err
 	}
 	want := "reject"
 	if v.Approve {

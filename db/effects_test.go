@@ -247,6 +247,14 @@ func TestAVerdictIsOneAndBoundToWhatWasShown(t *testing.T) {
 	if n, err := db.Int(bg, d, `SELECT count(*) FROM outbox`); err != nil || n != 2 {
 		t.Errorf("%d rows are in the outbox (%v), want 2", n, err)
 	}
+	if _, err := d.DeleteConversation(bg, db.LocalUser, "session-1"); err != nil {
+		t.Fatal(err)
+	}
+	for user, want := range map[int64]error{db.LocalUser: db.ErrGone, 2: db.ErrNotFound} {
+		if err := verdict(sign.WebhookID, true, sign.Digest, user); !errors.Is(err, want) {
+			t.Errorf("by user %d, after its deletion: %v, want %v", user, err, want)
+		}
+	}
 }
 
 // Contract, section 5: regenerate or edit of a turn, and the end of its conversation,
