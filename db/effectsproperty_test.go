@@ -184,16 +184,27 @@ func (r *effectsRig) same(what string, got, want error) {
 	r.happens(what)
 }
 
+// session draws a conversation: one of two, and of one more for each that is deleted.
+func (r *effectsRig) session(rt *rapid.T) string {
+	return fmt.Sprint("session-", fair(rt, 2+len(r.m.deleted), "session"))
+}
+
 // ask takes a question, or another answer to one, to an answer that asks for actions.
 func (r *effectsRig) ask(rt *rapid.T) {
-	if len(r.m.rows) > 12 && !sometimes(rt, 3, "more") {
+	open := 0
+	for _, e := range r.m.rows {
+		if !e.state.Settled() {
+			open++
+		}
+	}
+	if open > 8 {
 		panic(nothing("there is enough to do"))
 	}
 	var actions []string
 	for range fair(rt, 5, "actions") {
 		actions = append(actions, one(rt, []string{"sign", "sign", "sign", "note", "note", "hasty", "hasty", "post", "never", "unheard-of"}, "action"))
 	}
-	a := &askedFor{session: one(rt, []string{"session-1", "session-2"}, "session")}
+	a := &askedFor{session: r.session(rt)}
 	var before []*askedFor
 	for _, b := range r.m.asked {
 		if b.session == a.session {
@@ -260,11 +271,14 @@ func (r *effectsRig) newest(kind string) string {
 	return list[0].WebhookID
 }
 
-// some draws an effect, mostly one that left, and of those mostly one that is open.
+// some draws an effect: of all, of those that left, mostly of those that are open, or of
+// those that can be or are being undone.
 func (r *effectsRig) some(rt *rapid.T) *effect {
 	list, how := r.m.rows, fair(rt, 6, "how")
 	if how > 0 {
-		list = slices.DeleteFunc(slices.Clone(list), func(e *effect) bool { return e.attempt == 0 || how > 2 && e.state.Settled() })
+		list = slices.DeleteFunc(slices.Clone(list), func(e *effect) bool {
+			return e.attempt == 0 || how > 1 && e.state.Settled() || how > 3 && !e.compensates
+		})
 	}
 	return one(rt, list, "effect")
 }
@@ -293,7 +307,7 @@ func (r *effectsRig) decide(rt *rapid.T) {
 }
 
 func (r *effectsRig) delete(rt *rapid.T) {
-	session := one(rt, []string{"session-1", "session-2"}, "session")
+	session := r.session(rt)
 	at, now := r.m.deleted[session], time.Now()
 	if at.IsZero() {
 		if !slices.ContainsFunc(r.m.asked, func(a *askedFor) bool { return a.session == session }) || !sometimes(rt, 4, "really") {
@@ -446,7 +460,7 @@ func (r *effectsRig) wait(rt *rapid.T) {
 
 func (r *effectsRig) resolve(rt *rapid.T) {
 	e := r.some(rt)
-	do := one(rt, []string{db.Redrive, db.Redrive, db.Abandon, db.Compensate}, "do")
+	do := one(rt, []string{db.Redrive, db.Abandon, db.Compensate, db.Compensate}, "do")
 	before := e.state
 	want := r.m.resolve(e, do, time.Now())
 	_, err := r.d.Resolve(bg, db.Resolution{WebhookID: r.ids[e], Do: do, Actor: "user:1", Reason: "it must be"})
