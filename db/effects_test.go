@@ -583,7 +583,38 @@ func whatAUserSpent(t *testing.T) {
 	if micros, last, err := d.Spent(bg, db.LocalUser, 4); err != nil || micros != 3*each || last != 7 {
 		t.Errorf("since row 4: %d up to %d, %v, want %d up to 7", micros, last, err, 3*each)
 	}
-	if micros, last, err := d.Spent(bg, 2, 7); err != nil || micros != 0 || last != 7 {
+	time.Sleep(24 * time.Hour)
+	r := dbtest.Answered(t, d, "session-1", "what?", "that")
+	dbtest.Fail(t, d, first(dbtest.Claim(t, d, dbtest.Accept(t, d, "session-1", "lost"))), "")
+	if err := d.Correct(bg, db.Correction{RequestID: r.ID, Kind: "refund", Micros: -2, Actor: "user:1", Reason: "sorry", Key: chat.NewID()}); err != nil {
+		t.Fatal(err)
+	}
+	wasted, err := db.Int(bg, d, `SELECT micros FROM ledger WHERE kind = 'waste'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	today := time.Now().UTC().Truncate(24 * time.Hour)
+	yesterday := today.Add(-24 * time.Hour)
+	for _, c := range []struct {
+		from, to time.Time
+		want     []db.Spending
+	}{
+		{yesterday, today.Add(24 * time.Hour), []db.Spending{
+			{Day: yesterday, UserID: db.LocalUser, Answers: 7, Charges: 7 * each},
+			{Day: today, UserID: db.LocalUser, Answers: 1, Charges: each, Waste: wasted, Refunds: -2},
+		}},
+		{yesterday, today, []db.Spending{{Day: yesterday, UserID: db.LocalUser, Answers: 7, Charges: 7 * each}}},
+		{today.Add(24 * time.Hour), today.Add(48 * time.Hour), nil},
+	} {
+		got, err := d.Spending(bg, c.from, c.to)
+		for i := range got {
+			got[i].Day = got[i].Day.UTC()
+		}
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("from %s to %s: %+v, %v, want %+v", c.from, c.to, got, err, c.want)
+		}
+	}
+	if micros, last, err := d.Spent(bg, 2, 7); err != nil || micros != 0 || last != 10 {
 		t.Errorf("of somebody else: %d up to %d, %v", micros, last, err)
 	}
 }

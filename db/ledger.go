@@ -47,6 +47,39 @@ func (d *DB) Spent(ctx context.Context, user, after int64) (micros, last int64, 
 	return micros, last, err
 }
 
+// A Spending is what one user's questions cost on one day.
+type Spending struct {
+	Day         time.Time // its first moment, UTC
+	UserID      int64
+	Answers     int64 // with a charge
+	Charges     int64 // micros, as are the others
+	Adjustments int64
+	Waste       int64 // attempts that cost and were not used
+	Refunds     int64 // 0 or less
+}
+
+// Spending returns what was spent from one moment up to another, a row a day and user,
+// in that order.
+func (d *DB) Spending(ctx context.Context, from, to time.Time) (list []Spending, err error) {
+	first, err := d.LedgerBefore(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	last, err := d.LedgerBefore(ctx, to)
+	if err != nil {
+		return nil, err
+	}
+	err = d.read(ctx, func(c *conn) error {
+		return c.query(sqlSelectSpending, []any{first, last}, func(r row) error {
+			var v Spending
+			err := r.scan(&v.Day, &v.UserID, &v.Answers, &v.Charges, &v.Adjustments, &v.Waste, &v.Refunds)
+			list = append(list, v)
+			return err
+		})
+	})
+	return list, err
+}
+
 // A Correction changes what a request cost, by hand.
 type Correction struct {
 	RequestID int64
@@ -106,6 +139,10 @@ const (
 	sqlSelectLedgerAt = `SELECT id, at FROM ledger WHERE id >= ? ORDER BY id LIMIT 1`
 
 	sqlSelectSpent = `SELECT coalesce(sum(CASE WHEN user_id = ?2 THEN micros ELSE 0 END), 0), coalesce(max(id), ?1) FROM ledger WHERE id > ?1`
+
+	sqlSelectSpending = `SELECT at - at % 86400000, user_id, sum(kind = 'charge'), sum(CASE WHEN kind = 'charge' THEN micros ELSE 0 END),
+		sum(CASE WHEN kind = 'adjustment' THEN micros ELSE 0 END), sum(CASE WHEN kind = 'waste' THEN micros ELSE 0 END),
+		sum(CASE WHEN kind = 'refund' THEN micros ELSE 0 END) FROM ledger WHERE id > ? AND id <= ? GROUP BY 1, 2 ORDER BY 1, 2`
 
 	sqlSelectCorrection = `SELECT a.action, a.object, a.reason, coalesce((SELECT l.micros FROM ledger l
 		WHERE l.request_id = ?1 AND l.kind IN ('adjustment', 'refund') AND l.tx = a.tx), 0) FROM audit a WHERE a.key = ?2`
