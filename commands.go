@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"semel/chat"
 	"semel/config"
 )
 
@@ -80,7 +81,7 @@ func newRoot(environ []string, stderr io.Writer) *cobra.Command {
 	root.RunE = serve.RunE
 	configFlags(root)
 	listenFlag(root)
-	root.AddCommand(serve, verifyCommand(environ), healthcheckCommand(environ), versionCommand(), configCommand(environ), modelsCommand(environ), sinkCommand(stderr))
+	root.AddCommand(serve, verifyCommand(environ), replayCommand(environ), healthcheckCommand(environ), versionCommand(), configCommand(environ), modelsCommand(environ), sinkCommand(stderr))
 	return root
 }
 
@@ -161,6 +162,54 @@ func verifyCommand(environ []string) *cobra.Command {
 	configFlags(cmd)
 	cmd.Flags().Bool("json", false, "print JSON")
 	return cmd
+}
+
+func replayCommand(environ []string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "replay",
+		Short: "Decide anew on every action that answers asked for, and compare",
+		Long: "Decide anew on every action that answers asked for, from what is stored, and compare.\n" +
+			"Nothing is written and no model is called.\nExit code 1: a decision differs. 2: it could not run.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := loadConfig(cmd, environ)
+			if err != nil {
+				return err
+			}
+			if _, err := os.Stat(cfg.DB); err != nil {
+				return &failure{exitUsage, err}
+			}
+			var against *chat.Declarations
+			if f := cmd.Flags().Lookup("against"); f.Changed {
+				if against, err = declaredIn(f.Value.String()); err != nil {
+					return &failure{exitUsage, fmt.Errorf("--against: %w", err)}
+				}
+			}
+			n, err := replay(cmd.Context(), cfg.DB, against, cmd.OutOrStdout())
+			if err != nil {
+				return &failure{exitUsage, fmt.Errorf("replay %s: %w", cfg.DB, err)}
+			}
+			if n.differ > 0 {
+				return &failure{exitFailed, fmt.Errorf("%s: decisions that differ: %d", cfg.DB, n.differ)}
+			}
+			return nil
+		},
+	}
+	configFlags(cmd)
+	cmd.Flags().String("against", "", "decide by the [[actions]] of this configuration `FILE` instead of those of the time")
+	return cmd
+}
+
+// declaredIn returns what a configuration file declares, whatever else is in force.
+func declaredIn(path string) (*chat.Declarations, error) {
+	if path == "" {
+		return nil, errors.New("must not be empty")
+	}
+	cfg, err := config.Load(config.Source{File: path, Presets: presets()})
+	if err != nil {
+		return nil, err
+	}
+	return cfg.Declared()
 }
 
 func healthcheckCommand(environ []string) *cobra.Command {
