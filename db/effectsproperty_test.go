@@ -283,6 +283,21 @@ func (r *effectsRig) some(rt *rapid.T) *effect {
 	return one(rt, list, "effect")
 }
 
+// rather draws, every other time, one of those for which yes holds, if there are any:
+// they are rare.
+func (r *effectsRig) rather(rt *rapid.T, yes func(*effect) bool) *effect {
+	var list []*effect
+	for _, e := range r.m.rows {
+		if yes(e) {
+			list = append(list, e)
+		}
+	}
+	if len(list) == 0 || rapid.Bool().Draw(rt, "any") {
+		return r.some(rt)
+	}
+	return one(rt, list, "rare effect")
+}
+
 func (r *effectsRig) decide(rt *rapid.T) {
 	var list []*effect
 	decided := sometimes(rt, 3, "decided")
@@ -418,7 +433,7 @@ func (r *effectsRig) ends(s sight, end db.DeliveryEnd) {
 }
 
 func (r *effectsRig) callBack(rt *rapid.T) {
-	e := r.some(rt)
+	e := r.rather(rt, func(e *effect) bool { return e.state == chat.EffectCompensating && e.verdict == nil })
 	cb := db.Callback{WebhookID: r.ids[e], MessageID: fmt.Sprint("cb-", fair(rt, 3, "message")), OK: !sometimes(rt, 3, "no"), Reason: "because"}
 	right := true
 	switch fair(rt, 6, "names") {
@@ -459,8 +474,10 @@ func (r *effectsRig) wait(rt *rapid.T) {
 }
 
 func (r *effectsRig) resolve(rt *rapid.T) {
-	e := r.some(rt)
 	do := one(rt, []string{db.Redrive, db.Abandon, db.Compensate, db.Compensate}, "do")
+	e := r.rather(rt, func(e *effect) bool {
+		return do == db.Compensate && e.compensates && e.attempt > 0 && !e.state.Settled() && e.state != chat.EffectDelivering
+	})
 	before := e.state
 	want := r.m.resolve(e, do, time.Now())
 	_, err := r.d.Resolve(bg, db.Resolution{WebhookID: r.ids[e], Do: do, Actor: "user:1", Reason: "it must be"})
