@@ -26,7 +26,7 @@ export function help() {
     if (document.activeElement === document.body) /** @type {HTMLElement | null} */ (document.querySelector('#top .menu'))?.focus();
   });
   document.addEventListener('keydown', (event) => {
-    if (event.key !== '?' || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    if (!['?', '？'].includes(event.key) || event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     if (localStorage.getItem(off) !== null || dialog.open || types(event.target)) return;
     event.preventDefault();
     open();

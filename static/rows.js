@@ -124,6 +124,7 @@ export class Rows {
     if (hit && !hit.seq) name.replaceChildren(...marked(hit.snippet));
     else if (name.textContent !== this.titleOf(entry) || name.firstElementChild) name.textContent = this.titleOf(entry);
     link.title = this.titleOf(entry);
+    row.querySelector('.actions')?.setAttribute('aria-label', t('js.side.actions', { title: link.title }));
     let snippet = row.querySelector('.snippet');
     if (!hit?.seq) return snippet?.remove();
     if (!snippet) {

@@ -46,6 +46,14 @@ func (e Entry) href() string {
 	return "/c/" + e.SessionID + "?at=" + n + "#m-" + n
 }
 
+// title is what a conversation is called, also when it has none.
+func (e Entry) title(l *Locale) string {
+	if e.Title == "" {
+		return l.T("page.untitled")
+	}
+	return e.Title
+}
+
 // anchor is what a link to a hit leads to.
 func anchor(seq int64) templ.Attributes {
 	if seq == 0 {

@@ -235,6 +235,33 @@ func TestFocusStaysInWhatIsOpenAndComesBack(t *testing.T) {
 	tb.wait(`!document.querySelector('.choice[open]')`)
 }
 
+// Buttons of one page that do different things have different names, or stand in what
+// has one.
+func TestButtonsAreToldApartByTheirNames(t *testing.T) {
+	r, views := viewsRig(t, "en")
+	tb := newProfile(t).open("").allow(lostRequests)
+	for _, v := range views {
+		if !slices.Contains([]string{"conversation", "branches", "queue", "settings", "rename"}, v.name) {
+			continue
+		}
+		tb.turnTo(r, v)
+		if same := js[[]string](tb, `(() => {
+			const seen = new Set(), same = [];
+			for (const e of document.querySelectorAll('button, a[href], select, textarea, input:not([type=hidden], [type=radio])')) {
+				if (!e.checkVisibility({visibilityProperty: true})) continue;
+				const label = e.labels?.[0]?.textContent ?? '';
+				const within = e.closest('article, #queue li, .card, .code, #top');
+				const name = [within ? [...document.querySelectorAll('article, #queue li, .card, .code, #top')].indexOf(within) : '', (e.getAttribute('aria-label') ?? '') || label || e.textContent.trim(), e.getAttribute('href') ?? ''].join(' | ');
+				if (name.endsWith('|  | ') || seen.has(name)) same.push(name + ' ' + e.outerHTML.slice(0, 80));
+				seen.add(name);
+			}
+			return same;
+		})()`); len(same) > 0 {
+			t.Errorf("%s: these are called the same: %q", v.name, same)
+		}
+	}
+}
+
 // A page that is read anew does not take the focus from the button under a message.
 func TestARefreshKeepsTheFocusOfAButton(t *testing.T) {
 	r := newRig(t)
