@@ -382,8 +382,14 @@ func TestNothingLeavesAfterItWasSaidThatNothingHas(t *testing.T) {
 	s := &sent{}
 	c := &sendingConn{Conn: near, sent: s}
 	s.gotConn(httptrace.GotConnInfo{})
-	if s.end() {
-		t.Error("something has left")
+	ended := 0
+	s.atEnd(func() { t.Error("what is over was ended") })
+	s.atEnd(func() { ended++ })
+	if s.end() || ended != 1 {
+		t.Errorf("something has left, or the connection was ended %d times", ended)
+	}
+	if s.atEnd(func() { ended++ }); ended != 2 { // one that was made too late
+		t.Error("a connection is left open")
 	}
 	if n, err := c.Write([]byte("late")); n != 0 || !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a late write: got %d, %v", n, err)

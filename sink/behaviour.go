@@ -108,6 +108,23 @@ func (b Behaviour) check() error {
 	return nil
 }
 
+// calls returns the verdicts that follow the answer, in order, and how long after it.
+func (b Behaviour) calls() (verdicts []bool, wait time.Duration) {
+	switch b.Callback {
+	case CallbackOK:
+		return []bool{true}, 0
+	case CallbackNotOK:
+		return []bool{false}, 0
+	case CallbackTwice:
+		return []bool{true, true}, 0
+	case CallbackContradict:
+		return []bool{true, false}, 0
+	case CallbackLate:
+		return []bool{true}, time.Duration(b.Delay)
+	}
+	return nil, 0 // never, or before the answer
+}
+
 func (b Behaviour) String() string {
 	return fmt.Sprintf("answer=%s,callback=%s,times=%d,delay=%s,retry-after=%s", b.Answer, b.Callback, b.Times, b.Delay, b.RetryAfter)
 }

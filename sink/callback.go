@@ -26,20 +26,7 @@ const callbackTries = 6
 
 // callBackLater sends what b says, in order, after the delivery was answered.
 func (s *Sink) callBackLater(e *effect, b Behaviour) {
-	var verdicts []bool
-	var wait time.Duration
-	switch b.Callback {
-	case CallbackOK:
-		verdicts = []bool{true}
-	case CallbackNotOK:
-		verdicts = []bool{false}
-	case CallbackTwice:
-		verdicts = []bool{true, true}
-	case CallbackContradict:
-		verdicts = []bool{true, false}
-	case CallbackLate:
-		verdicts, wait = []bool{true}, time.Duration(b.Delay)
-	}
+	verdicts, wait := b.calls()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.o.Callback == "" || len(verdicts) == 0 {

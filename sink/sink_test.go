@@ -212,14 +212,15 @@ func TestADeliveryIsTreatedAsChosen(t *testing.T) {
 	}
 }
 
-// An answer after the callback of ok would be early; a callback that waits for its
-// delay must not be.
-func TestALateCallbackComesAfterTheAnswer(t *testing.T) {
+func TestALateCallbackWaitsAndEndsWithTheSink(t *testing.T) {
+	if verdicts, wait := (Behaviour{Callback: CallbackLate, Delay: 7}).calls(); len(verdicts) != 1 || wait != 7 {
+		t.Errorf("got %v after %s", verdicts, wait)
+	}
 	r := newRig(t, "callback=late,delay=1h")
 	if got := r.sign("msg_1"); got.Outcome != chat.OutcomeOK {
 		t.Fatalf("got %+v", got)
 	}
-	r.sink.Close() // ends the wait
+	r.sink.Close() // or this would take an hour
 	if len(r.heard) != 0 {
 		t.Errorf("got %+v", r.heard)
 	}
