@@ -97,6 +97,11 @@ func (s *server) postAct(w http.ResponseWriter, r *http.Request) error {
 		err = s.retryForm(r, session, form.Get("retry"))
 	case form.Get("regenerate") != "":
 		err = s.askForm(r, session, chat.KindRegenerate, form.Get("regenerate"), form.Get("requestId"))
+	case form.Get("decision") != "":
+		to += "#effect-" + url.PathEscape(form.Get("decision"))
+		err = s.decideForm(r, form)
+	case form.Get("effect") != "":
+		err = s.resolveForm(r, form)
 	case form.Get("continue") != "":
 		err = s.askForm(r, session, chat.KindContinue, form.Get("continue"), form.Get("requestId"))
 	default:
@@ -166,4 +171,23 @@ func (s *server) askForm(r *http.Request, session string, kind chat.Kind, parent
 	}
 	s.Engine.Answered(res, ask.Source, http.StatusSeeOther)
 	return nil
+}
+
+// decideForm is a verdict on what the page showed, which its form names.
+func (s *server) decideForm(r *http.Request, form url.Values) error {
+	if form.Get("digest") == "" {
+		return badRequest("The form does not say what was shown.")
+	}
+	_, err := s.decide(r, form.Get("decision"), form.Get("verdict"), form.Get("reason"), form.Get("digest"))
+	return err
+}
+
+// resolveForm is what a person does about an effect that stays open.
+func (s *server) resolveForm(r *http.Request, form url.Values) error {
+	do := form.Get("resolve")
+	if do != db.Redrive && do != db.Compensate && do != db.Abandon {
+		return badRequest("The form names nothing to do.")
+	}
+	_, err := s.resolveOne(r, form.Get("effect"), do, form.Get("reason"))
+	return err
 }

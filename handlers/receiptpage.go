@@ -3,6 +3,7 @@ package handlers
 import (
 	"encoding/hex"
 	"net/http"
+	"strconv"
 
 	"github.com/go-chi/chi/v5"
 
@@ -64,5 +65,33 @@ func (s *server) receiptView(rc db.Receipt) views.Receipt {
 	for _, l := range rc.Ledger {
 		v.Ledger = append(v.Ledger, views.LedgerRow{At: l.At, Kind: l.Kind, Attempt: l.Attempt, Micros: l.Micros, Estimated: l.Usage.Estimated})
 	}
+	v.Account = strconv.FormatInt(rc.Request.Key.UserID, 10)
+	addFollowed(&v, rc)
 	return v
+}
+
+// addFollowed adds what followed from the answer.
+func addFollowed(v *views.Receipt, rc db.Receipt) {
+	v.Effects = rc.Record.Effects
+	words := map[int64]map[string]string{} // by position
+	for i, d := range rc.Decisions {
+		words[int64(i)] = d.Description
+		v.Decisions = append(v.Decisions, views.Decision{
+			At: d.At, SaidAt: d.SaidAt, Action: d.Action, Descriptions: d.Description, Verdict: d.Verdict,
+			Code: d.Code, Reason: d.Reason, Said: d.Said, Actor: d.Actor, SaidReason: d.SaidReason,
+		})
+	}
+	for _, o := range rc.Sent {
+		one := views.Delivery{Kind: o.Kind, Action: o.Destination}
+		if o.Kind != db.KindCharge {
+			one.Descriptions = words[o.Position]
+		}
+		for _, t := range o.Deliveries {
+			one.At, one.EndedAt, one.N, one.Target, one.Code, one.Outcome, one.Status = t.StartedAt, t.EndedAt, t.N, t.Target, t.Code, t.Outcome, t.Status
+			v.Deliveries = append(v.Deliveries, one)
+		}
+		for _, c := range o.Callbacks {
+			v.Callbacks = append(v.Callbacks, views.Callback{At: c.At, OK: c.OK, Reason: c.Reason, Decision: string(c.Decision), Times: c.Times})
+		}
+	}
 }

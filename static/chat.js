@@ -3,6 +3,7 @@
 // conversation, while the page is visible. Everything shown is keyed by request
 // id and replaced by what the server renders.
 
+import { Actions } from './actions.js';
 import { Acts } from './acts.js';
 import { LiveAnswer } from './answer.js';
 import { arrive } from './arrive.js';
@@ -90,6 +91,7 @@ class Chat {
     for (const article of all($('#log'), 'article')) prepare(article);
     this.earlier = new Earlier({ session: this.session, log: this.log, follow: this.follow, fetch: call, prepare });
     this.acts = this.#acts();
+    new Actions({ element: $('#log'), fetch: call, refresh: () => this.refresh(), announce: (text) => this.#announce(text) });
     this.composer = new Composer({
       form: $('#composer'),
       drafts: this.drafts,
@@ -130,7 +132,7 @@ class Chat {
       // B20: another tab or device went on with this conversation.
       standing: (entry) => {
         if (this.fresh || this.#stream) return;
-        if (!entry || entry.running || (!this.#at && entry.head !== document.body.dataset.end)) this.refresh();
+        if (!entry || entry.running || $('#log .action[data-open]') || (!this.#at && entry.head !== document.body.dataset.end)) this.refresh();
       },
       leaving: (yes) => (this.#leaving = yes),
       deleted: (session) => {
@@ -527,20 +529,22 @@ class Chat {
     }
   }
 
-  /** Takes over the page as the server renders it now. */
+  /** Takes over the page as the server renders it now. @returns {Promise<void>} */
   refresh() {
-    if (document.hidden || this.#leaving) return;
+    if (document.hidden || this.#leaving) return Promise.resolve();
     if (this.#refreshing) {
       this.#refreshAgain = true;
-      return;
+      return this.#refreshing;
     }
     this.#refreshing = this.#refresh().finally(() => {
       this.#refreshing = undefined;
       if (this.#refreshAgain) {
         this.#refreshAgain = false;
-        this.refresh();
+        return this.refresh();
       }
+      return undefined;
     });
+    return this.#refreshing;
   }
 
   async #refresh() {

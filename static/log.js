@@ -241,5 +241,5 @@ function sync(here, fresh) {
 /** @param {Node} a on screen @param {Node} b from the server: whether they are the same thing, whatever it says */
 function alike(a, b) {
   if (!(a instanceof HTMLElement && b instanceof HTMLElement)) return a.nodeName === b.nodeName;
-  return a.localName === b.localName && a.classList[0] === b.classList[0] && a.dataset.action === b.dataset.action && a.dataset.model === b.dataset.model;
+  return a.localName === b.localName && a.classList[0] === b.classList[0] && a.dataset.action === b.dataset.action && a.dataset.decision === b.dataset.decision && a.dataset.model === b.dataset.model;
 }

@@ -55,8 +55,19 @@ type ChatPage struct {
 	Earlier  int64  // messages before the one with this number are not on the page; 0: none
 }
 
-// Unfinished reports whether an answer is still to come.
+// Unfinished reports whether an answer is still to come, or what it asked for is under
+// way. Where a person is to write a reason the page stays as it is.
 func (p ChatPage) Unfinished() bool {
+	var underWay, asks bool
+	for _, t := range p.Turns {
+		for _, a := range t.Answers {
+			n := chat.CountEffects(a.Effects)
+			underWay, asks = underWay || n.UnderWay > 0, asks || n.Waiting > 0
+		}
+	}
+	if underWay && !asks {
+		return true
+	}
 	for _, t := range p.Turns {
 		if t.State.Live() || slices.ContainsFunc(t.Answers, func(a Answer) bool { return a.Live }) {
 			return true

@@ -27,10 +27,15 @@ type Receipt struct {
 	Transitions []Transition
 	Attempts    []Attempt
 	Ledger      []LedgerRow
-	SnapshotAt  time.Time // zero: there is none
-	Snapshot    string    // SHA-256, hexadecimal
-	Pruned      bool      // repeats may be missing
-	Imported    bool      // it came with a file, and no model was called since
+	Decisions   []Decision
+	Deliveries  []Delivery
+	Callbacks   []Callback
+	Effects     []chat.Effect // as they stand
+	SnapshotAt  time.Time     // zero: there is none
+	Snapshot    string        // SHA-256, hexadecimal
+	Pruned      bool          // repeats may be missing
+	Imported    bool          // it came with a file, and no model was called since
+	Account     string        // the reader's
 	Currency    string
 	Saved       int // repeats that cost nothing
 	MoneySaved  int64
@@ -70,6 +75,35 @@ type LedgerRow struct {
 	Estimated bool
 }
 
+// A Decision is what was decided of an action, and what a person said of one that asks.
+type Decision struct {
+	At, SaidAt                            time.Time
+	Action                                string
+	Descriptions                          map[string]string
+	Verdict                               chat.Verdict
+	Code, Reason, Said, Actor, SaidReason string
+}
+
+// A Delivery is one time that something was sent to somebody else.
+type Delivery struct {
+	At, EndedAt  time.Time
+	N            int64
+	Kind         string // effect, compensation or charge
+	Action       string
+	Descriptions map[string]string
+	Target, Code string
+	Outcome      chat.Outcome // "" while it is under way
+	Status       int
+}
+
+// A Callback is what a receiver said.
+type Callback struct {
+	At               time.Time
+	OK               bool
+	Reason, Decision string
+	Times            int64
+}
+
 // Mark is the delivery mark of its question.
 func (r Receipt) Mark() Mark { return markOf(r.State, r.Problem) }
 
@@ -98,6 +132,9 @@ const (
 	rankKept
 	rankFinal
 	rankMoney
+	rankDecided
+	rankDelivered
+	rankCalled
 	rankSettled
 )
 
@@ -127,6 +164,7 @@ func (r Receipt) events(l *Locale) (list []event) {
 	for _, row := range r.Ledger {
 		list = append(list, event{row.At, rankMoney, "ledger", l.T("receipt.ledger"), l.ledgerText(row, r.Currency)})
 	}
+	list = append(list, r.followed(l)...)
 	slices.SortStableFunc(list, func(a, b event) int {
 		return cmp.Or(cmp.Compare(a.at.UnixMilli(), b.at.UnixMilli()), cmp.Compare(a.rank, b.rank))
 	})
@@ -180,6 +218,7 @@ func (r Receipt) sentence(l *Locale) string {
 		if r.Saved > 0 {
 			end += l.N("receipt.absorbed", int64(r.Saved))
 		}
+		end += l.asked(r.Effects)
 	case r.State == chat.StateFailed && r.Problem != nil:
 		end = l.T("receipt.failed", "why", strings.TrimRight(l.Problem(chat.Problem{Code: r.Problem.Code, Detail: r.Problem.Detail}), ".。"))
 	default:

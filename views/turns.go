@@ -129,7 +129,8 @@ type Answer struct {
 	Usage              chat.Usage
 	Micros             int64
 	Attempts, Absorbed int64
-	Imported           bool // it came with a file
+	Imported           bool          // it came with a file
+	Effects            []chat.Effect // what it asked for
 
 	// Of another answer, or more of one, while it is not final: it is a request of its
 	// own, and the question above has its answer.
@@ -199,7 +200,7 @@ func answerOf(m chat.Message) Answer {
 	return Answer{
 		RequestID: m.RequestID, Seq: m.Seq, Parent: m.ParentSeq, Content: m.Content, Reasoning: m.Reasoning, Thought: m.Thought,
 		Model: m.Model, Finish: m.Finish, Versions: versionsOf(m.Seq, all),
-		Usage: m.Usage, Micros: m.Micros, Attempts: m.Attempts, Absorbed: m.Absorbed, Imported: m.Imported,
+		Usage: m.Usage, Micros: m.Micros, Attempts: m.Attempts, Absorbed: m.Absorbed, Imported: m.Imported, Effects: m.Effects,
 	}
 }
 
@@ -257,7 +258,7 @@ func (a Answer) note(l *Locale) string {
 		return l.T("chat.length")
 	case a.Finish == chat.FinishFiltered:
 		return l.T("chat.filtered")
-	case a.Finish != "" && a.Finish != chat.FinishStopped && a.Content == "":
+	case a.Finish != "" && a.Finish != chat.FinishStopped && a.Content == "" && len(a.Effects) == 0:
 		return l.T("chat.empty")
 	}
 	return ""
@@ -292,6 +293,12 @@ func (a Answer) chip(l *Locale, currency string) string {
 	parts := []string{a.Model, l.N("chip.tokens", a.Usage.InputTokens+a.Usage.OutputTokens), cost, l.T("chip.once")}
 	if a.Imported {
 		parts = []string{a.Model, parts[1], l.T("chip.imported")}
+	}
+	if n := len(a.Effects); n > 0 {
+		parts = append(parts, l.N("chip.actions", int64(n)))
+	}
+	if n := chat.CountEffects(a.Effects).Waiting; n > 0 {
+		parts = append(parts, l.N("chip.asks", int64(n)))
 	}
 	if a.Attempts > 1 {
 		parts = append(parts, l.N("chip.attempts", a.Attempts))
