@@ -220,6 +220,9 @@ func compileSchema(parameters json.RawMessage) (*jsonschema.Schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the schema does not compile: %s", abridgedLine(compileError(err), maxReason))
 	}
+	if err := new(parts).count(schema); err != nil {
+		return nil, fmt.Errorf("the schema cannot be used: %w", err)
+	}
 	return schema, nil
 }
 
@@ -237,7 +240,7 @@ func compileError(err error) string {
 type noLoader struct{}
 
 func (noLoader) Load(string) (any, error) {
-	return nil, errors.New("a schema may only refer to itself")
+	return nil, errors.New("a schema may refer to its own parts only")
 }
 
 func isActionName(s string) bool {

@@ -3,6 +3,7 @@ package chat
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -57,7 +58,7 @@ func TestWhatIsWrongWithADeclarationIsSaid(t *testing.T) {
 }
 
 // What decides must lie in the declaration: nothing is fetched, no file is opened.
-func TestASchemaMayOnlyReferToItself(t *testing.T) {
+func TestASchemaMayReferToItsOwnPartsOnly(t *testing.T) {
 	for _, s := range []string{
 		`{"type":"object","properties":{"a":{"$ref":"https://example.com/a.json"}}}`,
 		`{"type":"object","properties":{"a":{"$ref":"file:///etc/hostname"}}}`,
@@ -68,19 +69,62 @@ func TestASchemaMayOnlyReferToItself(t *testing.T) {
 	} {
 		a := contract()
 		a.Parameters = json.RawMessage(s)
-		if _, err := Declare([]Action{a}); err == nil || !strings.Contains(err.Error(), "a schema may only refer to itself") {
+		if _, err := Declare([]Action{a}); err == nil || !strings.Contains(err.Error(), "a schema may refer to its own parts only") {
 			t.Errorf("%s: %v", s, err)
 		}
 	}
 	for _, s := range []string{
-		`{"type":"object","properties":{"a":{"$ref":"#"}}}`,
-		`{"type":"object","properties":{"a":{"$ref":"#/$defs/b"}},"$defs":{"b":{"type":"string"}}}`,
+		`{"type":"object","properties":{"a":{"$ref":"#/$defs/b"},"c":{"$ref":"#/$defs/b"}},"$defs":{"b":{"type":"string"}}}`,
 		`{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","definitions":{"b":{}},"properties":{"a":{"$ref":"#/definitions/b"}}}`,
 	} {
 		a := contract()
 		a.Parameters = json.RawMessage(s)
 		if _, err := Declare([]Action{a}); err != nil {
 			t.Errorf("%s: %v", s, err)
+		}
+	}
+}
+
+// Arguments of a few hundred bytes could keep a worker busy for good where a schema
+// leads back to itself by two ways.
+func TestTheWorkOfASchemaIsBounded(t *testing.T) {
+	doubling := `{"type":"object","properties":{"a":{"$ref":"#/$defs/d0"}},"$defs":{`
+	for i := range 20 {
+		doubling += fmt.Sprintf(`"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]},`, i, i+1, i+1)
+	}
+	doubling += `"d20":{"type":"string"}}}`
+	for s, want := range map[string]string{
+		`{"type":"object","$ref":"#"}`:                                                                   "in a circle",
+		`{"type":"object","properties":{"a":{"$ref":"#"}}}`:                                              "in a circle",
+		`{"type":"object","$recursiveRef":"#","$schema":"https://json-schema.org/draft/2019-09/schema"}`: "$recursiveRef",
+		`{"type":"object","$dynamicRef":"#"}`:                                                            "$dynamicRef",
+		`{"type":"object","properties":{"a":{"$ref":"https://json-schema.org/draft/2020-12/schema"}}}`:   "the schema cannot be used",
+		doubling: "more than 2000 parts",
+	} {
+		a := contract()
+		a.Parameters = json.RawMessage(s)
+		if _, err := Declare([]Action{a}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.100s: got %v, want %s", s, err, want)
+		}
+	}
+	// A circle by way of each keyword that holds schemas.
+	const circle = `{"$ref":"#/$defs/x"}`
+	for _, keyword := range []string{
+		`"allOf":[C]`, `"anyOf":[{},C]`, `"oneOf":[C]`, `"not":C`, `"if":C`, `"then":C,"if":{}`, `"else":C,"if":{}`,
+		`"properties":{"a":C}`, `"patternProperties":{"a":C}`, `"additionalProperties":C`, `"propertyNames":C`,
+		`"dependentSchemas":{"a":C}`, `"unevaluatedProperties":C`, `"prefixItems":[C]`, `"items":C`, `"contains":C`, `"unevaluatedItems":C`,
+	} {
+		a := contract()
+		a.Parameters = json.RawMessage(`{"type":"object","properties":{"a":` + circle + `},"$defs":{"x":{` + strings.ReplaceAll(keyword, "C", circle) + `}}}`)
+		if _, err := Declare([]Action{a}); err == nil || !strings.Contains(err.Error(), "in a circle") {
+			t.Errorf("%s: got %v", keyword, err)
+		}
+	}
+	for _, keyword := range []string{`"dependencies":{"a":C}`, `"items":[C]`, `"items":C`, `"items":[{}],"additionalItems":C`} {
+		a := contract()
+		a.Parameters = json.RawMessage(`{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","properties":{"a":` + circle + `},"$defs":{"x":{` + strings.ReplaceAll(keyword, "C", circle) + `}}}`)
+		if _, err := Declare([]Action{a}); err == nil || !strings.Contains(err.Error(), "in a circle") {
+			t.Errorf("%s: got %v", keyword, err)
 		}
 	}
 }

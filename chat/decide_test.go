@@ -46,6 +46,7 @@ func shop(t testing.TB) *Declarations {
 	return declareT(t,
 		contract(),
 		Action{Name: "note", Approval: ApprovalAuto, Parameters: json.RawMessage(`{"type":"object"}`)},
+		Action{Name: "deep", Approval: ApprovalAuto, Parameters: json.RawMessage(deeply(`{"type":"object","properties":{"`+longName+`":`, `{"type":"string"}`, `}}`))},
 		Action{Name: "wipe", Approval: ApprovalNever, Parameters: json.RawMessage(`{"type":"object","required":["sure"]}`)},
 		Action{Name: "order", Approval: ApprovalAuto, Parameters: json.RawMessage(`{
 			"type": "object",
@@ -61,10 +62,21 @@ func shop(t testing.TB) *Declarations {
 			"$defs": {"line": {
 				"type": "object",
 				"required": ["sku", "count"],
-				"properties": {"sku": {"type": "string", "pattern": "^[A-Z]+$"}, "count": {"type": "integer", "minimum": 1}, "price": {"type": "number", "multipleOf": 0.01}, "parts": {"type": "array", "items": {"$ref": "#/$defs/line"}}}
+				"properties": {"sku": {"type": "string", "pattern": "^[A-Z]+$"}, "count": {"type": "integer", "minimum": 1}, "price": {"type": "number", "multipleOf": 0.01}, "parts": {"type": "array", "items": {"$ref": "#/$defs/part"}}}
+			}, "part": {
+				"type": "object",
+				"required": ["sku", "count"],
+				"properties": {"sku": {"type": "string", "pattern": "^[A-Z]+$"}, "count": {"type": "integer"}}
 			}}
 		}`)},
 	)
+}
+
+const longName = "a_name_of_many_words_that_stands_for_a_place_in_the_arguments"
+
+// deeply is inner within six layers.
+func deeply(open, inner, shut string) string {
+	return strings.Repeat(open, 6) + inner + strings.Repeat(shut, 6)
 }
 
 // calls that a model could make, right and wrong, by what they are about.
@@ -126,7 +138,7 @@ var proposals = []struct{ about, name, arguments string }{
 	{"none of the alternatives", "order", `{"lines":[{"sku":"A","count":1}],"note":"far too long"}`},
 	{"a place with slashes", "order", `{"lines":[{"sku":"A","count":1}],"a/b~c":1}`},
 	{"a long name in it", "order", `{"lines":[{"sku":"A","count":1}],"` + strings.Repeat("n", 90) + `":1}`},
-	{"a place far down", "order", `{"lines":[` + strings.Repeat(`{"sku":"A","count":1,"parts":[`, 30) + `{"count":1}` + strings.Repeat(`]}`, 30) + `]}`},
+	{"a place far down", "deep", deeply(`{"`+longName+`":`, `1`, `}`)},
 	{"no multiple", "order", `{"lines":[{"sku":"A","count":1,"price":0.075}]}`},
 }
 

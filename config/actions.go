@@ -42,7 +42,7 @@ var actionKeys = slices.Concat([]key[Action]{
 		func(a *Action) *string { return &a.Name }, notEmpty), // chat knows what a name may be
 	description,
 	{
-		name: "parameters", doc: "What it takes: the JSON Schema of an object, which may only refer to itself.",
+		name: "parameters", doc: "What it takes: the JSON Schema of an object, which refers to its own parts only.",
 		set: func(a *Action, v value) error {
 			s, ok := v.val.(string)
 			if !ok {

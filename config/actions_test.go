@@ -208,7 +208,7 @@ func TestWhatIsWrongWithAnActionIsNamed(t *testing.T) {
 		{head + to + "parameters = 1", `actions[0].parameters = 1 (semel.toml:5): must be a string that holds`},
 		{head + to + "parameters = '{'", `actions[0] (semel.toml:1): action "a": parameters: the schema cannot be used: no JSON`},
 		{head + to + `parameters = '{"type":"object","properties":{"x":{"type":"strin"}}}'`, `parameters: the schema does not compile: /properties/x/type`},
-		{head + to + `parameters = '{"type":"object","properties":{"x":{"$ref":"https://example.com/x"}}}'`, `a schema may only refer to itself`},
+		{head + to + `parameters = '{"type":"object","properties":{"x":{"$ref":"https://example.com/x"}}}'`, `a schema may refer to its own parts only`},
 		{head + to + "callback_timeout = \"1h\"", `actions[0].callback_timeout (semel.toml:5): nothing is waited for`},
 		{head + to + "await_callback = true\ncallback_timeout = \"0s\"", `actions[0].callback_timeout = "0s" (semel.toml:6): must be between`},
 		{head + "approval = \"never\"\nawait_callback = true", `actions[0] (semel.toml:1): what goes nowhere is neither`},
