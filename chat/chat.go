@@ -89,6 +89,9 @@ const (
 	DecisionRestarted Decision = "restarted"
 )
 
+// Decisions are all of them.
+var Decisions = []Decision{DecisionFirst, DecisionJoined, DecisionReplayed, DecisionConflict, DecisionExpired, DecisionRestarted}
+
 // A Failure says why a request is in state failed.
 type Failure struct {
 	Code    string  // short and stable, e.g. "stopped", "provider_unavailable"

@@ -12,6 +12,7 @@ func Title(code string) string {
 var titles = map[string]string{
 	// refused before acceptance
 	"bad_request":           "The request cannot be understood",
+	"verifying":             "A check is running already",
 	"key_missing":           "A request id is needed",
 	"key_invalid":           "The request id cannot be used",
 	"key_mismatch":          "Two different request ids were sent",

@@ -313,6 +313,19 @@ type Resolution struct {
 	Reason    string
 }
 
+// Can reports whether a person can do that about o as it stands.
+func (o Outgoing) Can(do string) bool {
+	switch do {
+	case Redrive: // who said no is not asked again
+		return o.State == chat.EffectDead || o.State == chat.EffectTimedOut
+	case Abandon: // of what is being undone, that is given up instead
+		return o.State != chat.EffectCompensating && o.State.CanBecome(chat.EffectAbandoned)
+	case Compensate:
+		return o.Compensates && o.Attempt > 0 && o.State != chat.EffectDelivering && o.State.CanBecome(chat.EffectCompensating)
+	}
+	return false
+}
+
 // ErrNotNow: what is asked for is not possible as the effect stands: it is being
 // delivered, or settled, or nothing undoes it.
 var ErrNotNow = errors.New("that cannot be done as it stands")
@@ -335,40 +348,25 @@ func (tx *Tx) resolve(s Resolution) (o Outgoing, err error) {
 	if o, err = tx.outgoing(sqlSelectByWebhookID, s.WebhookID); err != nil {
 		return o, err
 	}
+	switch { // it is done
+	case s.Do == Redrive && o.State == chat.EffectPending && o.Tries == 0 && o.Attempt > 0,
+		s.Do == Abandon && o.State == chat.EffectAbandoned,
+		s.Do == Compensate && (o.State == chat.EffectCompensating || o.State == chat.EffectCompensated):
+		return o, nil
+	case !o.Can(s.Do):
+		return o, ErrNotNow
+	}
 	switch s.Do {
 	case Redrive:
-		switch {
-		case o.State == chat.EffectPending:
-			if o.Tries == 0 && o.Attempt > 0 {
-				return o, nil // it is on its way again
-			}
-			return o, ErrNotNow
-		case o.State != chat.EffectDead && o.State != chat.EffectTimedOut: // who said no is not asked again
-			return o, ErrNotNow
-		}
 		if _, err := tx.exec(sqlEnableDestination, o.Destination); err != nil {
 			return o, err
 		}
 		o.Tries, o.NextAt = 0, tx.now
 		err = tx.move(&o, chat.EffectPending, "", sqlRedrive, tx.now)
 	case Abandon:
-		if o.State == chat.EffectAbandoned {
-			return o, nil
-		}
-		if o.State == chat.EffectCompensating || !o.State.CanBecome(chat.EffectAbandoned) {
-			return o, ErrNotNow // what undoes it is abandoned instead
-		}
 		err = tx.settled(&o, chat.EffectAbandoned, "abandoned", s.Actor)
 	case Compensate:
-		if o.State == chat.EffectCompensating || o.State == chat.EffectCompensated {
-			return o, nil
-		}
-		if !o.Compensates || o.Attempt == 0 || o.State == chat.EffectDelivering || !o.State.CanBecome(chat.EffectCompensating) {
-			return o, ErrNotNow
-		}
 		err = tx.compensate(&o, "compensated", s.Reason)
-	default:
-		panic("db: resolve: " + s.Do)
 	}
 	if err != nil {
 		return o, err

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	outboxPage   = 50
+	outboxRows   = 50
 	outboxMost   = 200
 	redrivesMost = 1000 // in one call
 )
@@ -60,23 +60,31 @@ func outboxState(state string) (chat.EffectState, error) {
 	return chat.EffectState(state), nil
 }
 
-// listOutbox lists what leaves, the newest first, a page at a time.
-func (s *server) listOutbox(w http.ResponseWriter, r *http.Request) error {
+// outboxFilter reads what the address asks for.
+func outboxFilter(r *http.Request) (f db.OutboxFilter, err error) {
 	q := r.URL.Query()
-	f := db.OutboxFilter{Limit: outboxPage}
-	var err error
+	f = db.OutboxFilter{Limit: outboxRows}
 	if f.State, err = outboxState(q.Get("state")); err != nil {
-		return err
+		return f, err
 	}
 	if l := q.Get("limit"); l != "" {
 		if f.Limit, err = strconv.Atoi(l); err != nil || f.Limit < 1 || f.Limit > outboxMost {
-			return badRequest(fmt.Sprintf("limit goes from 1 to %d.", outboxMost))
+			return f, badRequest(fmt.Sprintf("limit goes from 1 to %d.", outboxMost))
 		}
 	}
 	if b := q.Get("before"); b != "" {
 		if f.Before, err = strconv.ParseInt(b, 10, 64); err != nil || f.Before < 1 {
-			return badRequest("before is the next of an earlier page.")
+			return f, badRequest("before is the next of an earlier page.")
 		}
+	}
+	return f, nil
+}
+
+// listOutbox lists what leaves, the newest first, a page at a time.
+func (s *server) listOutbox(w http.ResponseWriter, r *http.Request) error {
+	f, err := outboxFilter(r)
+	if err != nil {
+		return err
 	}
 	most := f.Limit
 	f.Limit++

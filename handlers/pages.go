@@ -32,6 +32,9 @@ func (s *server) pages(r chi.Router) {
 	r.Post("/settings", s.page(s.postSettings))
 	r.Post("/settings/models", s.page(s.postModels))
 	r.Post("/language", s.page(s.postLanguage))
+	r.Get("/ops", s.page(s.getOps))
+	r.Get("/ops/outbox", s.page(s.getOutboxPage))
+	r.Post("/ops/outbox", s.page(s.postOutbox))
 	r.Get("/import", s.page(s.getImportPage))
 	r.Post("/import", s.page(s.postImportPage))
 }

@@ -43,6 +43,7 @@ type server struct {
 	once    sync.Once
 
 	importing sync.Mutex // held by the one import that runs
+	verifying sync.Mutex // held by the one check that runs
 }
 
 // New returns the handler.
