@@ -1,0 +1,65 @@
+package browsertest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+
+	"semel/chat"
+	"semel/outbox"
+)
+
+// The pages of operations in both languages, by day and by night, on a desk and on a
+// phone, without a barrier.
+func TestOperationsFitEveryScreen(t *testing.T) {
+	r, to := actionRig(t)
+	p := newProfile(t)
+	session := chat.NewID()
+	to.say(func(outbox.Message) outbox.Result {
+		return outbox.Result{Outcome: chat.OutcomeUnknown, Status: 500, Code: outbox.CodeReceiverFailed}
+	})
+	for range 8 {
+		r.ask(session, "[[echo yes]] and now?")
+	}
+	r.asked(session, askToPost)
+	id, _ := r.asked(session, `ask:[{"name":"log_it","arguments":{"line":"A line for the log"}}]`)
+	until(t, "it is given up", func() bool { return r.effects(session, id)[0].State == chat.EffectDead })
+	tb := p.open(r.url + "/ops")
+	for _, lang := range []string{"en", "zh-CN"} {
+		size(tb, 1200, false)
+		tb.visit(r.url + "/ops")
+		if js[string](tb, `document.documentElement.lang`) != lang {
+			tb.click(`.language button[value="`+lang+`"]`, 1)
+			tb.wait(`document.documentElement.lang === '%s'`, lang)
+		}
+		for _, page := range []struct{ name, path string }{{"requests", "/ops"}, {"outbox", "/ops/outbox"}} {
+			size(tb, 1200, false)
+			tb.visit(r.url + page.path)
+			tb.wait(`document.documentElement.lang === '%s' && document.querySelector('.ops')`, lang)
+			for _, width := range []int{1200, 390, 320} {
+				size(tb, width, width < 600)
+				for _, scheme := range []string{"light", "dark"} {
+					call(tb, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+					name := fmt.Sprintf("ops-%s-%s-%s-%d", page.name, lang, scheme, width)
+					tb.fits(name, width)
+					tb.shoot(name)
+					for _, b := range tb.barriers(everyRule) {
+						t.Errorf("%s: %s", name, b)
+					}
+				}
+			}
+		}
+	}
+	// What needs a person is found and given up, with a reason.
+	size(tb, 1200, false)
+	tb.visit(r.url + "/ops?view=waiting")
+	tb.wait(`document.querySelectorAll('tbody tr').length === 2`)
+	tb.visit(r.url + "/ops/outbox?state=dead")
+	js[any](tb, `document.querySelector('[name=reason]').value = 'nobody needs it'`)
+	tb.click(`button[value=abandon]`, 1)
+	tb.wait(`document.querySelector('#done').textContent.trim() !== ''`)
+	if got := r.effects(session, id)[0].State; got != chat.EffectAbandoned {
+		t.Errorf("the effect is %s", got)
+	}
+}
