@@ -257,9 +257,7 @@ func TestATryEndsInTime(t *testing.T) {
 	released := make(chan struct{})
 	s := newRawServer(t, func(s *rawServer, c net.Conn) { s.read(c); <-released })
 	defer close(released)
-	target := webhookTo(s.url)
-	target.Timeout = 50 * time.Millisecond
-	wantResult(t, mustNew(t, target).Deliver(t.Context(), message()), chat.OutcomeUnknown, CodeTimeout)
+	inTime(t, webhookTo(s.url), message())
 
 	ctx, cancel := context.WithCancel(t.Context())
 	read := make(chan struct{})
@@ -267,6 +265,22 @@ func TestATryEndsInTime(t *testing.T) {
 	go func() { <-read; cancel() }()
 	wantResult(t, mustNew(t, webhookTo(s.url)).Deliver(ctx, message()), chat.OutcomeUnknown, CodeInterrupted)
 	wantResult(t, mustNew(t, webhookTo(s.url)).Deliver(ctx, message()), chat.OutcomeNone, CodeInterrupted)
+}
+
+// inTime delivers to who never answers, with a timeout that is long enough for it to
+// arrive, on whatever machine this is.
+func inTime(t *testing.T, target Target, m Message) {
+	t.Helper()
+	for target.Timeout = 50 * time.Millisecond; target.Timeout < time.Minute; target.Timeout *= 2 {
+		r := mustNew(t, target).Deliver(t.Context(), m)
+		if r.Code != CodeTimeout {
+			t.Fatalf("got %+v", r)
+		}
+		if r.Outcome == chat.OutcomeUnknown {
+			return
+		}
+	}
+	t.Error("it is said that nothing has left")
 }
 
 func TestABodyIsNotReadForEver(t *testing.T) {
@@ -365,6 +379,32 @@ func TestANameThatResolvesToThisMachineIsRefused(t *testing.T) {
 	wantResult(t, moved.Deliver(t.Context(), message()), chat.OutcomeNone, CodeAddressRefused)
 	if n := requests.Load(); n != 1 {
 		t.Errorf("%d requests were received, want that of the allowed target", n)
+	}
+}
+
+// However an address of this machine is written, nobody there is called.
+func TestOddSpellingsOfThisMachineAreRefused(t *testing.T) {
+	var calls atomic.Int64
+	s := newRawServer(t, func(*rawServer, net.Conn) { calls.Add(1) })
+	port := strings.Split(strings.Split(s.url, "/")[2], ":")[1]
+	for _, host := range []string{
+		"127.0.0.1", "127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "127.0.0.1.", "0", "0.0.0.0",
+		"localhost", "LocalHost", "localhost.", "[::]", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "[::1%25lo]",
+		"\uff11\uff12\uff17.0.0.1", "127\u30020\u30020\u30021", "\u24db\u24de\u24d2\u24d0\u24db\u24d7\u24de\u24e2\u24e3",
+		"example.com@127.0.0.1", "127.0.0.1%2f.example.com", "%31%32%37.0.0.1",
+	} {
+		target := webhookTo("https://" + host + ":" + port + "/")
+		target.Allow = nil
+		sink, err := New(target)
+		if err != nil {
+			continue // refused at once
+		}
+		if r := sink.Deliver(t.Context(), message()); r.Outcome != chat.OutcomeNone || r.Code != CodeAddressRefused && r.Code != CodeUnreachable {
+			t.Errorf("%s: got %+v", host, r)
+		}
+	}
+	if n := calls.Load(); n != 0 {
+		t.Errorf("%d connections were made", n)
 	}
 }
 
