@@ -27,7 +27,9 @@ import (
 
 var (
 	screens = flag.String("screens", "", "write screenshots into `DIR`")
-	slow    = flag.Float64("slow", 1, "make every page `N` times slower, to find what depends on its speed")
+	// Only what never comes true takes so long, on a machine that has ten other things to do.
+	patience = flag.Duration("patience", 2*time.Minute, "how long a condition may take to come true")
+	slow     = flag.Float64("slow", 1, "make every page `N` times slower, to find what depends on its speed")
 )
 
 func TestMain(m *testing.M) {
@@ -114,10 +116,6 @@ type tab struct {
 	complaints []string         // under mu; what the console said that it should not
 	allowed    []*regexp.Regexp // under mu
 }
-
-// patience is how long a condition may take to come true, on a machine that has ten
-// other things to do: only what never comes true takes so long.
-const patience = 2 * time.Minute
 
 // clipboard is held by a test that copies or pastes: the browser has one for all its
 // profiles.
@@ -299,7 +297,7 @@ func (tb *tab) before(js string) {
 
 // eval evaluates js in the page and decodes its value.
 func (tb *tab) eval(js string, into any) error {
-	ctx, cancel := context.WithTimeout(tb.ctx, patience)
+	ctx, cancel := context.WithTimeout(tb.ctx, *patience)
 	defer cancel()
 	res, err := chromedp.Call(ctx, runtime.Evaluate, runtime.EvaluateParams{Expression: js, ReturnByValue: new(true), AwaitPromise: new(true), UserGesture: new(true)})
 	if err != nil {
@@ -332,12 +330,12 @@ func js[T any](tb *tab, expression string, args ...any) (v T) {
 // until waits for a condition, wherever it is.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(25 * time.Millisecond) {
+	for deadline := time.Now().Add(*patience); ; time.Sleep(25 * time.Millisecond) {
 		if holds() {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("waited %s in vain until %s", patience, what)
+			t.Fatalf("waited %s in vain until %s", *patience, what)
 		}
 	}
 }

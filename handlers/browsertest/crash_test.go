@@ -99,7 +99,7 @@ func (p *process) start() {
 	select {
 	case a := <-addr:
 		p.proxy.backend.Store(a)
-	case <-time.After(patience):
+	case <-time.After(*patience):
 		p.t.Fatalf("the server does not serve:\n%s", p.log)
 	}
 }

@@ -101,6 +101,22 @@ func (tb *tab) press(selector string) {
 	tb.enter()
 }
 
+// still waits until an element stays where it is, and returns its top: what comes near
+// the screen gets its real size only then.
+func (tb *tab) still(selector string) float64 {
+	tb.t.Helper()
+	return js[float64](tb, `(async () => {
+		const e = document.querySelector('%s');
+		for (let n = 0, last; n < 5; ) {
+			await new Promise((resume) => requestAnimationFrame(resume));
+			const { top } = e.getBoundingClientRect();
+			n = top === last ? n + 1 : 0;
+			last = top;
+		}
+		return e.getBoundingClientRect().top;
+	})()`, selector)
+}
+
 // E10: switching between branches lost the tail of the newest one.
 func TestBranchesKeepTheirTails(t *testing.T) {
 	r := newRig(t)
@@ -348,7 +364,14 @@ func TestGoingOnWithAnAnswer(t *testing.T) {
 func TestChipAndReceipt(t *testing.T) {
 	r := newRig(t)
 	tb := newProfile(t).open(r.url + "/")
+	r.model.upTo(0)
 	tb.click(`[data-action=double]`, 2)
+	id := js[string](tb, `document.querySelector('#log > [data-role=user]').dataset.request`)
+	until(t, "both arrivals are on record", func() bool {
+		var rec struct{ State string }
+		return len(r.proxy.posts("/api/chat", id)) == 2 && r.get("/api/chat/status/"+id+"?sessionId="+tb.session(), &rec) == 200 && r.decisions(tb.session(), id)[chat.DecisionJoined] == 1
+	})
+	r.model.upTo(whole)
 	tb.numbered()
 	chip := last("assistant") + ` a.chip`
 	if got := js[string](tb, `document.querySelector('%s').textContent`, chip); !strings.Contains(got, "billed once · duplicates absorbed: 1") || !strings.HasPrefix(got, "demo · ") {
@@ -640,7 +663,7 @@ func TestALongConversationIsReadUpwards(t *testing.T) {
 	tb.wait(`(scrollTo({top: 0, behavior: 'instant'}), document.querySelectorAll('#log > article').length === 200 && document.querySelector('#earlier').hidden)`)
 	place := `(() => { const a = document.querySelector('article[data-seq="41"]'); return a ? Math.round(a.getBoundingClientRect().top) : -1e6; })()`
 	js[any](tb, `document.querySelector('article[data-seq="41"]').scrollIntoView({block: 'center', behavior: 'instant'})`)
-	at := js[int](tb, place)
+	at := int(math.Round(tb.still(`article[data-seq="41"]`)))
 	tb.reload()
 	tb.wait(`Math.abs(%s - %d) <= 1`, place, at)
 	numbers := js[[]int](tb, `[...document.querySelectorAll('#log > article')].map((a) => Number(a.dataset.seq))`)

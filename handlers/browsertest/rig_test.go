@@ -155,7 +155,7 @@ func (s *server) same(tabs ...*tab) {
 			diff = s.differ(tb)
 			return diff == ""
 		}
-		for deadline := time.Now().Add(patience); !holds(); time.Sleep(25 * time.Millisecond) {
+		for deadline := time.Now().Add(*patience); !holds(); time.Sleep(25 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				s.t.Fatalf("the page does not show what the database holds: %s", diff)
 			}

@@ -48,7 +48,7 @@ func TestSearchFindsAndLeadsToTheMessage(t *testing.T) {
 			}
 			return slices.EqualFunc(got, c.want, func(a, b row) bool { return a.Title == b.Title && a.Snippet == b.Snippet })
 		}
-		for deadline := time.Now().Add(patience); !holds(); time.Sleep(25 * time.Millisecond) {
+		for deadline := time.Now().Add(*patience); !holds(); time.Sleep(25 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%q finds\n%+v, want\n%+v", c.query, got, c.want)
 			}
