@@ -86,7 +86,7 @@ test('another attempt is told before its text, and an older one is not heard', a
 });
 
 test('the end of another request is not ours', async () => {
-  const { heard } = await listen([[['end', '1.9', { requestId: 'OTHER', state: 'committed' }], end]], { attempt: 1 });
+  const { heard } = await listen([[['end', '1.9', { requestId: 'OTHER', state: 'acknowledged' }], end]], { attempt: 1 });
   assert.deepEqual(heard, [['end', 'committed']]);
 });
 
@@ -97,16 +97,16 @@ test('a failure and a missing request end the stream', async () => {
   assert.deepEqual(gone.heard, [['lost']]);
 });
 
-test('B11: a line that says only that it is there is no lost one', async (t) => {
+/** Joins a stream of lines that are written to by hand, in a time that is moved by hand. */
+function byHand(t) {
   t.mock.timers.enable({ apis: ['setTimeout'] });
-  const { readable, writable } = new TransformStream();
-  const line = writable.getWriter();
-  const bytes = new TextEncoder();
   const heard = [];
-  let lines = 0;
+  const lines = [];
   const fetch = async (url, { signal }) => {
-    lines++;
-    signal.addEventListener('abort', () => line.abort().catch(() => {}));
+    const { readable, writable } = new TransformStream();
+    const writer = writable.getWriter();
+    lines.push(writer);
+    signal.addEventListener('abort', () => writer.abort().catch(() => {}));
     return new Response(readable, { headers: { 'Content-Type': 'text/event-stream' } });
   };
   const listener = { attempt: () => {}, joined: () => heard.push('joined'), block: (n, html) => heard.push(html), lost: () => heard.push('lost'), failed: () => heard.push('failed') };
@@ -114,17 +114,45 @@ test('B11: a line that says only that it is there is no lost one', async (t) => 
   const settle = async () => {
     for (let i = 0; i < 20; i++) await new Promise((resume) => setImmediate(resume));
   };
-  await line.write(bytes.encode('event: accepted\nid: 1.0\ndata: {"attempt":1}\n\n'));
-  await settle();
-  for (let s = 0; s < 180; s += 15) {
-    t.mock.timers.tick(15_000);
-    await line.write(bytes.encode(': still here\n\n'));
+  const says = async (text) => {
     await settle();
+    await lines.at(-1).write(new TextEncoder().encode(text));
+    await settle();
+  };
+  const pass = async (ms) => {
+    t.mock.timers.tick(ms);
+    await settle();
+  };
+  return { heard, lines, says, pass, close: () => stream.close() };
+}
+
+test('B11: a line that says only that it is there is no lost one', async (t) => {
+  const { heard, lines, says, pass, close } = byHand(t);
+  await says('event: accepted\nid: 1.0\ndata: {"attempt":1}\n\n');
+  for (let s = 0; s < 180; s += 15) {
+    await pass(15_000);
+    await says(': still here\n\n');
   }
-  await line.write(bytes.encode('event: delta\nid: 1.5\ndata: {"block":0,"html":"late"}\n\n'));
-  await settle();
-  assert.deepEqual([heard, lines], [['joined', 'late'], 1]);
-  stream.close();
+  await says('event: delta\nid: 1.5\ndata: {"block":0,"html":"late"}\n\n');
+  assert.deepEqual([heard, lines.length], [['joined', 'late'], 1]);
+  close();
+});
+
+test('a line that is silent for long is left, before its first word and after', async (t) => {
+  const { heard, lines, says, pass, close } = byHand(t);
+  await pass(0);
+  await pass(46_000);
+  await pass(1000);
+  assert.equal(lines.length, 2);
+  await says('event: accepted\nid: 1.0\ndata: {"attempt":1}\n\n');
+  await pass(44_000);
+  assert.equal(lines.length, 2);
+  await pass(2000);
+  await pass(1000);
+  assert.equal(lines.length, 3);
+  await says('event: accepted\nid: 1.0\ndata: {"attempt":1}\n\n');
+  assert.deepEqual(heard, ['joined', 'joined']);
+  close();
 });
 
 test('B15: no module looks at the words of an error', () => {

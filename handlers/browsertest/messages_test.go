@@ -575,6 +575,13 @@ func TestAPageFromBeforeTheEndChangesNothingAfterIt(t *testing.T) {
 	tb.grown(id, 20)
 	js[any](tb, `(hold = true, document.dispatchEvent(new Event('visibilitychange')))`) // looked at again
 	tb.wait(`window.arrive`)
+	// Nor does one take back what came meanwhile of an answer that goes on.
+	r.model.upTo(150)
+	tb.grown(id, 120)
+	js[any](tb, `(arrive(), window.arrive = undefined, document.dispatchEvent(new Event('visibilitychange')))`)
+	tb.wait(`window.arrive`) // the next one is read when the first was taken over
+	r.model.upTo(250)
+	tb.grown(id, 220)
 	r.model.upTo(whole)
 	tb.marked(id, "answered")
 	js[any](tb, `{
