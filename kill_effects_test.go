@@ -237,6 +237,11 @@ func (r *receiver) work(id, what string, body []byte) {
 // callBack says what came of it until somebody hears, perhaps once more, perhaps under
 // another id, and perhaps the opposite in the end. heard is closed after the first try.
 func (r *receiver) callBack(id string, ok bool, heard chan struct{}) {
+	defer func() {
+		if heard != nil { // the test has given up
+			close(heard)
+		}
+	}()
 	say := func(message string, ok bool, want ...string) {
 		body := fmt.Appendf(nil, `{"type":"action.result","data":{"ok":%t,"reason":"because"}}`, ok)
 		for !r.isOver() {
