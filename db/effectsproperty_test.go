@@ -65,7 +65,7 @@ func (r *effectsRig) run(rt *rapid.T) {
 	r.ask(rt)
 	steps := []func(*rapid.T){
 		r.ask, r.decide, r.decide, r.start, r.start, r.start, r.end, r.end, r.giveUp, r.callBack, r.callBack,
-		r.resolve, r.resolve, r.delete, r.wait, r.die, r.takeOver,
+		r.resolve, r.resolve, r.delete, r.wait, r.wait, r.die, r.takeOver,
 	}
 	rt.Repeat(map[string]func(*rapid.T){"": r.compare, "step": func(rt *rapid.T) {
 		defer func() {
@@ -413,7 +413,7 @@ func (r *effectsRig) end(rt *rapid.T) {
 		s = one(rt, slices.DeleteFunc(slices.Clone(r.flying), func(s sight) bool { return !s.e.open }), "open delivery")
 	}
 	end := one(rt, []db.DeliveryEnd{
-		dbtest.Sent, dbtest.Sent, dbtest.Sent, dbtest.GaveUp, dbtest.Gone,
+		dbtest.Sent, dbtest.Sent, dbtest.Sent, dbtest.Sent, dbtest.Sent, dbtest.GaveUp, dbtest.Gone,
 		{Outcome: chat.OutcomeUnknown, Status: 500, Code: "receiver_failed", Retry: time.Now()},
 		{Outcome: chat.OutcomeDefinite, Status: 503, Code: "receiver_busy", Retry: time.Now().Add(5 * time.Minute)},
 		{Outcome: chat.OutcomeNone, Code: "unreachable", Retry: time.Now().Add(5 * time.Second)},
@@ -465,7 +465,10 @@ func (r *effectsRig) named(e *effect) {
 }
 
 func (r *effectsRig) wait(rt *rapid.T) {
-	time.Sleep(one(rt, []time.Duration{time.Millisecond, 10 * time.Second, 7 * time.Minute, time.Hour}, "time"))
+	time.Sleep(one(rt, []time.Duration{time.Millisecond, 10 * time.Second, 7 * time.Minute, 7 * time.Minute, time.Hour}, "time"))
+	if slices.ContainsFunc(r.m.rows, func(e *effect) bool { return e.state == chat.EffectAwaiting && e.due.After(time.Now()) }) {
+		r.happens("waited for less than its receiver may take")
+	}
 	list, more, err := r.d.TimeOut(bg)
 	if want := r.m.timeOut(time.Now()); err != nil || more || len(list) != want {
 		r.Fatalf("%d timed out (%t, %v), want %d", len(list), more, err, want)
