@@ -330,3 +330,37 @@ func TestAnImportRefusesFilesThatAreNotWhatTheySay(t *testing.T) {
 		}
 	}
 }
+
+// The form without scripts sends the files of the question that it changes again.
+func TestTheFormKeepsTheFilesOfAnEditedQuestion(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t)
+	a := d.upload("<b>.txt", "x")
+	session := chat.NewID()
+	d.chat(ask(session, chat.NewID(), "[[echo one]]", "attachments", []string{a.ID})).wants(200)
+	page := string(d.get("/c/"+session+"?edit=1", "Accept", "text/html").wants(200).body)
+	for _, want := range []string{`<input type="hidden" name="attachments" value="` + a.ID + `">`, `&lt;b&gt;.txt`, `data-file-bytes="5242880"`, `href="/api/attachments/` + a.ID + `"`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("%s is missing", want)
+		}
+	}
+	form := url.Values{"requestId": {chat.NewID()}, "content": {"[[echo two]]"}, "kind": {"edit"}, "parentId": {session + ".1"}, "attachments": {a.ID}}
+	d.post("/c/"+session, form.Encode(), "Content-Type", "application/x-www-form-urlencoded").wants(303)
+	th := must(d.db.Thread(t.Context(), db.LocalUser, session))
+	if m := th.Messages[0]; m.Content != "[[echo two]]" || len(m.Attachments) != 1 || m.Attachments[0].ID != a.ID {
+		t.Errorf("the changed question is %+v", m)
+	}
+}
+
+// What nobody sends goes after a while, whatever else is kept.
+func TestUploadsThatNobodySendsGo(t *testing.T) {
+	inBubble(t, func(t *testing.T, d *door) {
+		sent, left := d.upload("sent.txt", "sent"), d.upload("left.txt", "left")
+		d.chat(ask(chat.NewID(), chat.NewID(), "[[echo yes]]", "attachments", []string{sent.ID})).wants(200)
+		time.Sleep(46 * time.Hour)
+		d.get("/api/attachments/" + left.ID).wants(200)
+		time.Sleep(4 * time.Hour)
+		d.get("/api/attachments/"+left.ID).refused(404, "not_found")
+		d.get("/api/attachments/" + sent.ID).wants(200)
+	}, func(s *setup) { s.engine.Uploads = 48 * time.Hour })
+}

@@ -55,6 +55,7 @@ func (s *server) branch(r *http.Request, p *views.ChatPage, session string) erro
 			return db.ErrNotFound
 		}
 		p.Editing, p.Kind, p.ParentID, p.Draft = true, chat.KindEdit, chat.MessageID(session, edit), turns[i].Question
+		p.Carried = turns[i].Attachments
 	}
 	p.Turns, p.Earlier = views.Page(turns, at, before, turnsShown)
 	return nil

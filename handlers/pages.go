@@ -93,7 +93,7 @@ func (s *server) frame(r *http.Request) views.Frame {
 
 // freshChat is a page for a conversation of which nothing is accepted yet.
 func (s *server) freshChat(r *http.Request, session string) (views.ChatPage, error) {
-	p := views.ChatPage{Frame: s.frame(r), SessionID: session, Fresh: true, RequestID: chat.NewID(), Currency: s.Currency, MessageBytes: s.MessageBytes}
+	p := views.ChatPage{Frame: s.frame(r), SessionID: session, Fresh: true, RequestID: chat.NewID(), Currency: s.Currency, MessageBytes: s.MessageBytes, Attachments: s.Attachments}
 	p.Setup = s.setupOf(s.chosen(r))
 	p.Models = p.Setup.Models
 	var err error

@@ -16,7 +16,7 @@ import { t } from './strings.js';
  * @property {import('./earlier.js').Earlier} earlier
  * @property {import('./branches.js').Tails} tails
  * @property {(url: string, init?: RequestInit) => Promise<Response>} fetch
- * @property {(what: Pick<import('./outbox.js').Body, 'kind' | 'parentId' | 'content'>) => string | undefined} ask
+ * @property {(what: Pick<import('./outbox.js').Body, 'kind' | 'parentId' | 'content'>, files?: import('./files.js').Attached[]) => string | undefined} ask
  * @property {(at: number) => Promise<Document | undefined>} page of a branch
  * @property {(fresh: Document, at: number) => void} show it; at: it is only read so far, 0: questions follow it
  * @property {() => void} followed what is shown is what questions follow now
@@ -45,7 +45,7 @@ export class Acts {
       receipt: () => showReceipt(link, this.page.fetch),
       copy: async () => this.#copy(button, await textOf(article, this.page.session, this.page.fetch)),
       'copy-code': () => this.#copy(button, button.closest('.code')?.querySelector('code')?.textContent ?? ''),
-      edit: () => openEditor(article, { id, drafts: this.page.drafts, send: (content) => ask({ kind: 'edit', parentId: id, content }) !== undefined }),
+      edit: () => openEditor(article, { id, drafts: this.page.drafts, fetch: this.page.fetch, announce: this.page.announce, send: (content, files) => ask({ kind: 'edit', parentId: id, content }, files) !== undefined }),
       regenerate: () => ask({ kind: 'regenerate', parentId: id }),
       continue: () => ask({ kind: 'continue', parentId: id }),
       branch: () => this.#branch(/** @type {HTMLButtonElement} */ (button), article),

@@ -17,11 +17,11 @@ export function seqOf(id) {
  * the place of the old one, which takes what followed it out of sight; more of an
  * answer below it.
  * @param {Log} log
- * @param {Body} body
+ * @param {{body: Body, files?: import('./files.js').Attached[]}} entry
  * @param {(requestId: string) => boolean} ours what is on screen and no page has yet
  * @returns {HTMLElement} the message that carries the state of the request
  */
-export function place(log, body, ours) {
+export function place(log, { body, files }, ours) {
   const { requestId, kind = 'message', content = '', parentId = '' } = body;
   const there = log.holder(requestId);
   if (there) return there;
@@ -30,11 +30,11 @@ export function place(log, body, ours) {
     const replaced = kind === 'regenerate' ? parent.dataset.role === 'assistant' : kind === 'edit' && parent.dataset.role === 'user';
     const count = replaced ? versionsOf(parent) + 1 : 0;
     log.cut(replaced ? parent : parent.nextElementSibling, ours);
-    const article = kind === 'edit' ? log.question(requestId, content) : log.another(requestId, kind);
+    const article = kind === 'edit' ? log.question(requestId, content, files) : log.another(requestId, kind);
     if (count) showVersions(article, count, parent.dataset.seq ?? '');
     return article;
   }
-  return kind === 'message' || kind === 'edit' ? log.question(requestId, content) : log.another(requestId, kind);
+  return kind === 'message' || kind === 'edit' ? log.question(requestId, content, files) : log.another(requestId, kind);
 }
 
 /** @param {HTMLElement} article @returns {number} how many versions it says there are */

@@ -13,6 +13,7 @@ import { Composer } from './composer.js';
 import { prepare } from './copy.js';
 import { Drafts } from './drafts.js';
 import { Earlier } from './earlier.js';
+import { carriedBy, ids } from './files.js';
 import { Follow } from './follow.js';
 import { help } from './help.js';
 import { page } from './html.js';
@@ -76,8 +77,9 @@ class Chat {
       element: $('#queue'),
       outbox: this.outbox,
       sessionId: this.session,
-      same: (content) => this.log.holders().find((q) => this.#live(q) && q.dataset.role === 'user' && q.querySelector('.body')?.textContent === content),
-      edit: (text) => this.composer.giveBack(text, true),
+      same: ({ body, files = [] }) => this.log.holders().find((q) => this.#live(q) && q.dataset.role === 'user'
+        && q.querySelector('.body')?.textContent === body.content && ids(carriedBy(q)).join() === ids(files).join()),
+      edit: ({ body, files }) => this.composer.giveBack(body.content ?? '', files, true),
       stop: () => this.stop(),
       join: () => this.follow.jump(),
       announce: (text) => this.#announce(text),
@@ -97,8 +99,10 @@ class Chat {
       drafts: this.drafts,
       sessionId: this.session,
       fresh: () => (this.fresh ? account : undefined),
-      send: (text) => this.send(text) !== undefined,
+      send: (text, files) => this.send(text, files) !== undefined,
       stop: () => this.stop(),
+      fetch: call,
+      say: (text) => this.#notice(text),
       announce: (text) => this.#announce(text),
     });
 
@@ -178,7 +182,7 @@ class Chat {
   /** @param {import('./outbox.js').Entry} entry */
   #showUnheard(entry) {
     if (!this.#belongs(entry)) return;
-    this.log.mark(this.#place(entry.body), entry.state === 'kept' ? 'kept' : 'sending');
+    this.log.mark(this.#place(entry), entry.state === 'kept' ? 'kept' : 'sending');
   }
 
   #listen() {
@@ -221,7 +225,7 @@ class Chat {
       earlier: this.earlier,
       tails: new Tails(localStorage, this.session),
       fetch: call,
-      ask: (what) => this.#ask(what),
+      ask: (what, files) => this.#ask(what, 'sending', files),
       page: (at) => this.#fetch(at),
       show: (fresh, at) => {
         this.follow.release();
@@ -242,9 +246,9 @@ class Chat {
     });
   }
 
-  /** @param {import('./outbox.js').Body} body @returns {HTMLElement} the message that carries its state */
-  #place(body) {
-    return place(this.log, body, (id) => this.#unheard(id));
+  /** @param {import('./outbox.js').Entry} entry @returns {HTMLElement} the message that carries its state */
+  #place(entry) {
+    return place(this.log, entry, (id) => this.#unheard(id));
   }
 
   /**
@@ -266,25 +270,29 @@ class Chat {
    * in the queue. On a branch that the next question would not follow it hangs under
    * its end, and waits in the server.
    * @param {string} content
+   * @param {import('./files.js').Attached[]} [files]
    * @returns {string | undefined} its request id, or nothing when it could not be kept; that is shown
    */
-  send(content) {
+  send(content, files) {
     const { aside, end } = document.body.dataset;
-    if (aside !== undefined && end) return this.#ask({ kind: 'edit', parentId: end, content });
+    if (aside !== undefined && end) return this.#ask({ kind: 'edit', parentId: end, content }, 'sending', files);
     const busy = this.outbox.busy(this.session) || this.outbox.list().some((entry) => entry.sessionId === this.session);
-    return this.#ask({ content }, busy ? 'queued' : 'sending');
+    return this.#ask({ content }, busy ? 'queued' : 'sending', files);
   }
 
   /**
    * @param {Pick<import('./outbox.js').Body, 'kind' | 'parentId' | 'content'>} what
    * @param {'sending' | 'queued'} [state]
+   * @param {import('./files.js').Attached[]} [files]
    * @returns {string | undefined} as send
    */
-  #ask(what, state) {
+  #ask(what, state, files = []) {
     /** @type {import('./outbox.js').Body | undefined} */ let body;
+    /** @type {import('./outbox.js').Entry} */ let entry;
     try {
       body = { sessionId: this.session, requestId: ulid(serverNow()), ...what };
-      this.outbox.put(body, state);
+      if (files.length > 0) body.attachments = ids(files);
+      entry = this.outbox.put(body, state, files);
     } catch (error) {
       console.error(error);
       this.#notice(t(body ? 'js.notKept' : 'js.noId'));
@@ -295,7 +303,7 @@ class Chat {
       this.#announce(t('js.queue.waits'));
       return body.requestId;
     }
-    const holder = this.#place(body);
+    const holder = this.#place(entry);
     this.log.mark(holder, 'sending');
     if (what.kind) {
       this.#view++;
@@ -329,7 +337,7 @@ class Chat {
   #reported({ kind, entry, record, problem, attempt, ended }) {
     this.#showKept();
     if (entry.sessionId !== this.session) {
-      if (kind === 'refused') this.drafts.giveBack(entry.sessionId, entry.body.content ?? '');
+      if (kind === 'refused') this.drafts.giveBack(entry.sessionId, entry.body.content ?? '', entry.files);
       if (kind === 'record' || kind === 'failed') this.drafts.known(entry.sessionId);
       return;
     }
@@ -344,11 +352,11 @@ class Chat {
     if (kind === 'elsewhere') {
       if (entry.state === 'received') this.#accepted(entry);
       else if (ended) this.log.remove(requestId); // refused; that tab gave the text back
-      else this.#place(entry.body);
+      else this.#place(entry);
       if (entry.state === 'received' || ended) this.refresh();
       return;
     }
-    const question = this.#place(entry.body);
+    const question = this.#place(entry);
     switch (kind) {
       case 'trying':
         if (entry.tries === 0 && !this.#live(question)) this.log.mark(question, 'sending');
@@ -376,7 +384,7 @@ class Chat {
   /** @param {import('./outbox.js').Entry} entry @param {any} problem */
   #refused(entry, problem) {
     this.log.remove(entry.requestId);
-    this.composer.giveBack(entry.body.content ?? '');
+    this.composer.giveBack(entry.body.content ?? '', entry.files);
     this.#notice(explain(problem));
     if (entry.body.kind) this.refresh(); // what it took out of sight comes back
     this.#join();
@@ -387,7 +395,7 @@ class Chat {
   #accepted(entry) {
     if (!this.fresh) return;
     this.#settleDown();
-    this.sidebar.accepted((entry.body.content ?? '').trim().split('\n')[0].slice(0, 60));
+    this.sidebar.accepted((entry.body.content?.trim() || entry.files?.[0]?.name || '').split('\n')[0].slice(0, 60));
   }
 
   #settleDown() {

@@ -2,6 +2,7 @@
 // a message is sent, so that a second Enter or a second click finds nothing to
 // send.
 
+import { Attachments } from './attachments.js';
 import { isAbout, tidy } from './drafts.js';
 import { Composition, chooseEnter, enterBreaks, isTouch, onEnterChosen, sendingKey } from './keys.js';
 import { remember } from './prefs.js';
@@ -16,17 +17,19 @@ const doubleClick = 800;
 const long = 20_000;
 const moment = 300;
 
-// A text of this length is not shown when it comes whole: no browser lays a megabyte
-// out in less than a second.
-const folds = 200_000;
+// A pasted text of this length becomes a file.
+const file = 5000;
+
+/** @typedef {import('./files.js').Attached} Attached */
 
 const alive = 60_000; // how often a new conversation says that it is open
 
 export class Composer {
   #running = false;
   #settling = false;
-  #folded = false;
-  #stored = ''; // what the storage holds of this field, as far as this tab knows
+  #rule = ''; // what a question may carry
+  #waiting = false; // it is sent once its files are there
+  #stored = ''; // what the storage holds of this field, as far as this tab knows; see #now
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #later;
 
   /**
@@ -35,22 +38,37 @@ export class Composer {
    * @param {import('./drafts.js').Drafts} of.drafts
    * @param {string} of.sessionId
    * @param {() => string | undefined} of.fresh the account, while the server has nothing of the conversation
-   * @param {(text: string) => boolean} of.send returns whether the text is safe; if not it stays here
+   * @param {(text: string, files: Attached[]) => boolean} of.send returns whether it is safe; if not it stays here
    * @param {() => void} of.stop
+   * @param {(url: string, init?: RequestInit) => Promise<Response>} of.fetch
+   * @param {(text: string) => void} of.say what is wrong
    * @param {(text: string) => void} of.announce
    */
-  constructor({ form, drafts, sessionId, fresh, send, stop, announce }) {
+  constructor({ form, drafts, sessionId, fresh, send, stop, fetch, say, announce }) {
     this.form = form;
     this.drafts = drafts;
     this.sessionId = sessionId;
     this.fresh = fresh;
     this.send = send;
+    this.say = say;
     this.announce = announce;
     this.text = /** @type {HTMLTextAreaElement} */ (form.elements.namedItem('content'));
     this.sendButton = /** @type {HTMLButtonElement} */ (form.querySelector('#send'));
     this.stopButton = /** @type {HTMLButtonElement} */ (form.querySelector('#stop'));
     this.limit = new Limit(this.text, /** @type {HTMLElement} */ (document.getElementById('limit')), announce);
-    this.folded = /** @type {HTMLElement} */ (form.querySelector('#folded'));
+    this.rule = /** @type {HTMLElement} */ (document.getElementById('files'));
+    this.#rule = this.rule.textContent ?? '';
+    const { files, fileBytes, filesBytes } = form.dataset;
+    this.files = new Attachments({
+      list: /** @type {HTMLElement} */ (form.querySelector('#attached')),
+      limits: { count: Number(files), bytes: Number(fileBytes), total: Number(filesBytes) },
+      fetch,
+      changed: () => this.#filesChanged(),
+      say,
+      announce,
+      toText: (text) => this.#insert(text),
+      longest: () => this.limit.most,
+    });
 
     const composition = new Composition(this.text);
     this.text.addEventListener('keydown', (event) => {
@@ -65,16 +83,25 @@ export class Composer {
     document.addEventListener('keydown', (event) => {
       if (this.#running && !document.querySelector(':popover-open:not(#toast), dialog[open]') && composition.stops(event)) stop();
     });
+    form.addEventListener('keydown', (event) => {
+      if (!this.#waiting || !composition.stops(event)) return;
+      event.stopPropagation(); // it takes the sending back and stops no answer
+      this.#waiting = false;
+      this.#shape();
+    });
     this.text.addEventListener('input', () => {
       this.#keep();
       this.#shape();
     });
     this.text.addEventListener('paste', (event) => this.#paste(event));
-    this.folded.addEventListener('click', (event) => {
-      const what = /** @type {HTMLElement} */ (event.target).dataset.do;
-      if (what === 'open') this.#unfold();
-      if (what === 'remove') this.suggest('');
+    const pick = /** @type {HTMLInputElement} */ (form.querySelector('#pick'));
+    form.querySelector('#attach')?.addEventListener('click', () => pick.click());
+    pick.addEventListener('change', () => {
+      this.files.add(pick.files ?? []);
+      pick.value = ''; // the same file may be chosen again
+      this.text.focus();
     });
+    this.#drops();
     form.addEventListener('submit', (event) => {
       event.preventDefault();
       this.submit();
@@ -94,14 +121,21 @@ export class Composer {
   /** Sends what is typed, if anything is. */
   submit() {
     const text = tidy(this.text.value);
-    if (text === '') return;
-    if (this.limit.refuses(text)) return this.#focus();
-    if (!this.send(text)) return;
-    this.#put('');
+    if (text === '' && this.files.empty) return;
+    if (this.limit.refuses(text)) return this.text.focus();
+    if (this.files.failed) return this.say(t('js.files.mend'));
+    this.#waiting = this.files.uploading > 0;
+    if (this.#waiting) {
+      this.announce(t('js.files.waits', { n: this.files.uploading }));
+      return this.#shape();
+    }
+    if (!this.send(text, this.files.ready)) return;
+    this.text.value = '';
+    this.files.clear();
     this.#write();
     if (this.stopButton.hidden) this.#settle();
     this.#shape();
-    if (!isTouch()) this.#focus();
+    if (!isTouch()) this.text.focus();
   }
 
   #settle() {
@@ -114,49 +148,35 @@ export class Composer {
 
   /** Shows the draft as it is stored. */
   show() {
-    this.#stored = this.drafts.get(this.sessionId);
-    this.#put(this.#stored);
+    this.text.value = this.drafts.get(this.sessionId);
+    const files = this.drafts.files(this.sessionId);
+    this.#stored = JSON.stringify([this.text.value, files]);
+    if (files.length > 0 || !this.files.empty) this.files.show(files);
     this.#shape();
-  }
-
-  /** @param {string} text the whole of what the field is to hold */
-  #put(text) {
-    this.#folded = text.length > folds;
-    this.text.hidden = this.#folded; // before it would be laid out
-    this.text.value = text;
-  }
-
-  #unfold() {
-    this.#folded = false;
-    this.#shape();
-    this.#focus();
-  }
-
-  #focus() {
-    if (this.#folded) /** @type {HTMLElement} */ (this.folded.querySelector('button')).focus();
-    else this.text.focus();
   }
 
   /** Puts a text into the field, for a person to send. @param {string} text */
   suggest(text) {
-    this.#put(text);
+    this.text.value = text;
     this.#write();
     this.#shape();
-    this.#focus();
+    this.text.focus();
   }
 
   /**
    * Puts a text that was not sent above what is typed. Where the storage has no room
    * for it, it is in the field all the same.
    * @param {string} text
+   * @param {Attached[]} [files]
    * @param {boolean} [focus]
    */
-  giveBack(text, focus) {
+  giveBack(text, files = [], focus = false) {
     const typed = this.text.value;
-    if (text && tidy(typed) !== tidy(text)) this.#put(typed.trim() ? `${text}\n\n${typed}` : text);
+    if (text && tidy(typed) !== tidy(text)) this.text.value = typed.trim() ? `${text}\n\n${typed}` : text;
+    this.files.give(files, true);
     this.#write();
     this.#shape();
-    if (focus) this.#focus();
+    if (focus) this.text.focus();
   }
 
   /** @param {boolean} running whether there is something to stop */
@@ -166,40 +186,87 @@ export class Composer {
     this.#shape();
   }
 
-  // Browsers take seconds to paste thousands of lines as if they were typed, and again
-  // to show them. So they are put into the field at once, and folded when they are
-  // very many. The price is that no key undoes it.
+  // A text that is long is a file beside the question, and browsers take seconds to
+  // paste thousands of lines as if they were typed. A file that comes with a text, as
+  // from an office, is a picture of it.
   /** @param {ClipboardEvent} event */
   #paste(event) {
     const text = event.clipboardData?.getData('text/plain') ?? '';
-    if (text.length < long) return;
-    event.preventDefault();
-    const { selectionStart, selectionEnd, value } = this.text;
-    const pasted = text.replace(/\r\n?/g, '\n');
-    this.#put(value.slice(0, selectionStart) + pasted + value.slice(selectionEnd));
+    const files = event.clipboardData?.files;
+    if (!text.trim() && files?.length) {
+      event.preventDefault();
+      this.files.add(files);
+    } else if (text.length >= file && this.files.addText(text.replace(/\r\n?/g, '\n'))) {
+      event.preventDefault();
+    }
+  }
+
+  // Files may be dropped anywhere: a browser would leave the page for them.
+  #drops() {
+    /** @param {DragEvent} event */
+    const brings = (event) => event.dataTransfer?.types.includes('Files') ?? false;
+    const over = (/** @type {boolean} */ yes) => document.body.classList.toggle('dropping', yes);
+    addEventListener('dragover', (event) => {
+      if (!brings(event)) return;
+      event.preventDefault();
+      over(true);
+    });
+    addEventListener('dragleave', (event) => !event.relatedTarget && over(false));
+    addEventListener('drop', (event) => {
+      over(false);
+      if (!brings(event)) return;
+      event.preventDefault();
+      this.files.add(event.dataTransfer?.files ?? []);
+      this.text.focus();
+    });
+  }
+
+  /** Takes a text in where the caret is. @param {string} text */
+  #insert(text) {
+    const { value, selectionStart } = this.text;
+    const before = value.slice(0, selectionStart);
+    const gap = before.trim() ? '\n\n' : '';
+    this.text.value = before + gap + text + value.slice(selectionStart);
+    const caret = before.length + gap.length + text.length;
+    this.text.setSelectionRange(caret, caret);
     this.#keep();
     this.#shape();
-    if (this.#folded) this.sendButton.focus();
-    else this.text.setSelectionRange(selectionStart + pasted.length, selectionStart + pasted.length);
+    this.text.focus();
+  }
+
+  // What is being sent waits for its files; when one of them fails, a person decides.
+  #filesChanged() {
+    this.#keep();
+    if (this.#waiting && !this.files.uploading) {
+      this.#waiting = false;
+      if (this.files.failed) this.say(t('js.files.mend'));
+      else this.submit();
+    }
+    this.#shape();
   }
 
   #keep() {
     clearTimeout(this.#later);
-    if (this.text.value.length < long) this.#write();
+    if (this.text.value.length + this.files.kept.reduce((sum, { text = '' }) => sum + text.length, 0) < long) this.#write();
     else this.#later = setTimeout(() => this.#write(), moment);
   }
 
   #write() {
     clearTimeout(this.#later);
     this.#later = undefined;
-    const { value } = this.text;
-    if (value === this.#stored) return;
+    const now = this.#now();
+    if (now === this.#stored) return;
     try {
-      this.drafts.set(this.sessionId, value, this.fresh());
-      this.#stored = value;
+      this.drafts.set(this.sessionId, this.text.value, this.fresh(), this.files.kept);
+      this.#stored = now;
     } catch {
       // A full storage loses the draft on reload; sending says so, typing does not.
     }
+  }
+
+  /** What a draft would keep now. */
+  #now() {
+    return JSON.stringify([this.text.value, this.files.kept]);
   }
 
   // The same conversation in another tab has the same draft: what is typed or sent
@@ -213,10 +280,10 @@ export class Composer {
       this.drafts.hold(this.sessionId, false);
     });
     const look = () => {
-      if (this.text.value !== this.#stored) return; // what could not be kept is only here
+      if (this.#now() !== this.#stored || this.files.uploading) return; // what could not be kept is only here
       const { selectionStart, value } = this.text;
       const stored = this.drafts.get(this.sessionId);
-      if (stored === this.#stored) return;
+      if (JSON.stringify([stored, this.drafts.files(this.sessionId)]) === this.#stored) return;
       this.show();
       const caret = selectionStart === value.length ? stored.length : selectionStart;
       this.text.setSelectionRange(caret, caret);
@@ -260,15 +327,14 @@ export class Composer {
   #shape() {
     const stop = this.#running && !this.#settling;
     this.stopButton.hidden = !stop;
-    this.sendButton.hidden = stop && !/\S/.test(this.text.value);
+    this.sendButton.hidden = stop && !/\S/.test(this.text.value) && this.files.empty;
+    this.sendButton.classList.toggle('waiting', this.#waiting);
+    const what = this.#waiting ? t('js.files.waits', { n: this.files.uploading }) : '';
+    this.rule.textContent = what || this.#rule;
+    this.rule.hidden = this.files.empty;
+    this.files.shape();
     this.limit.show();
     const { style, value } = this.text;
-    this.text.hidden = this.#folded;
-    this.folded.hidden = !this.#folded;
-    if (this.#folded) {
-      /** @type {HTMLElement} */ (this.folded.querySelector('.said')).textContent = value.trimStart().slice(0, 200);
-      /** @type {HTMLElement} */ (this.folded.querySelector('.size')).textContent = t('js.folded', { n: value.length });
-    }
     const tall = value.length > long;
     this.text.classList.toggle('tall', tall);
     if (tall || CSS.supports('field-sizing', 'content')) {
@@ -292,25 +358,25 @@ class Limit {
     this.announce = announce;
   }
 
-  get #most() {
+  get most() {
     return Number(this.field.dataset.limit) || Infinity;
   }
 
   /** @param {string} text @returns {number} bytes as the server counts them */
   #bytes(text) {
     // No character of a string has more than three bytes: most texts need no counting.
-    return text.length * 3 < this.#most * 0.9 ? 0 : this.#encoder.encode(text).length;
+    return text.length * 3 < this.most * 0.9 ? 0 : this.#encoder.encode(text).length;
   }
 
   /** Whether a text is longer than the server takes; then the counter says so. @param {string} text */
   refuses(text) {
-    if (this.#bytes(text) <= this.#most) return false;
+    if (this.#bytes(text) <= this.most) return false;
     this.show();
     return true;
   }
 
   show() {
-    const most = this.#most;
+    const most = this.most;
     const bytes = this.#bytes(tidy(this.field.value));
     const over = bytes > most;
     this.counter.hidden = bytes < most * 0.9;

@@ -8,9 +8,12 @@ const mostText = 1_000_000; // characters in all drafts; browsers keep some five
 const abandoned = 10 * 60_000; // since a sign of life of the tab that a new conversation belongs to
 
 /**
+ * @typedef {import('./files.js').Attached} Attached
+ *
  * @typedef {object} Draft
  * @property {1} v
  * @property {string} text
+ * @property {Attached[]} [files] beside it
  * @property {number} at when it was typed, by this browser's clock
  * @property {string} [fresh] the account under which its conversation was opened; the server has nothing of it yet
  * @property {number} [held] when a tab last had it open; 0: it was left
@@ -26,6 +29,14 @@ export function isAbout(event, key) {
   return event.key === prefix + key;
 }
 
+/** Characters that a draft takes up. @param {Draft} draft */
+function lengthOf({ text, files = [] }) {
+  return files.reduce((sum, file) => sum + (file.text?.length ?? 0), text.length);
+}
+
+/** @param {Attached[]} files */
+const ids = (files) => files.map((file) => file.id ?? '');
+
 export class Drafts {
   /** @param {Storage} storage @param {() => number} [now] */
   constructor(storage, now = Date.now) {
@@ -38,37 +49,48 @@ export class Drafts {
     return this.#read(key)?.text ?? '';
   }
 
+  /** @param {string} key @returns {Attached[]} */
+  files(key) {
+    return this.#read(key)?.files ?? [];
+  }
+
   /**
-   * Keeps a text; "" removes it. It throws when there is no room even without all
+   * Keeps a text and what is attached to it; nothing of both removes it. It throws when there is no room even without all
    * other drafts: then what was kept before still is.
-   * @param {string} key @param {string} text @param {string} [fresh]
+   * @param {string} key @param {string} text @param {string} [fresh] @param {Attached[]} [files]
    */
-  set(key, text, fresh) {
-    if (!text) return this.storage.removeItem(prefix + key);
+  set(key, text, fresh, files = []) {
+    if (!text && files.length === 0) return this.storage.removeItem(prefix + key);
     const at = this.now();
     /** @type {Draft} */
     const draft = fresh === undefined ? { v: 1, text, at } : { v: 1, text, at, fresh, held: at };
-    if (text.length > 10_000 || this.storage.getItem(prefix + key) === null) this.#bound(key, text.length);
+    if (files.length > 0) draft.files = files;
+    const length = lengthOf(draft);
+    if (length > 10_000 || this.storage.getItem(prefix + key) === null) this.#bound(key, length);
     this.#write(key, draft);
   }
 
   /**
    * Gives back a text that was not sent, above whatever was typed since.
-   * @param {string} key @param {string} text
+   * @param {string} key @param {string} text @param {Attached[]} [files]
    */
-  giveBack(key, text) {
-    const { text: typed = '', fresh } = this.#read(key) ?? {};
-    if (text && typed !== text) this.set(key, typed ? `${text}\n\n${typed}` : text, fresh);
+  giveBack(key, text, files = []) {
+    const { text: typed = '', fresh, files: beside = [] } = this.#read(key) ?? {};
+    const all = [...beside, ...files.filter(({ id }) => !beside.some((file) => file.id === id))];
+    const both = typed && text && typed !== text ? `${text}\n\n${typed}` : text || typed;
+    if (both !== typed || all.length > beside.length) this.set(key, both, fresh, all);
   }
 
   /**
    * Drops a draft that is in the outbox: a crash came between the two writes of one
    * send. What was typed after that send stays, be it the same words.
-   * @param {{sessionId: string, createdAt: number, body: {content?: string}}} entry
+   * @param {{sessionId: string, createdAt: number, body: {content?: string, attachments?: string[]}}} entry
    */
   sent(entry) {
     const draft = this.#read(entry.sessionId);
-    if (draft && draft.at <= entry.createdAt && tidy(draft.text) === entry.body.content) this.set(entry.sessionId, '');
+    const { content, attachments = [] } = entry.body;
+    const same = (/** @type {Draft} */ d) => tidy(d.text) === content && ids(d.files ?? []).join() === attachments.join();
+    if (draft && draft.at <= entry.createdAt && same(draft)) this.set(entry.sessionId, '');
   }
 
   /**
@@ -120,7 +142,7 @@ export class Drafts {
     let total = length;
     for (const other of others) {
       n++;
-      total += other.draft.text.length;
+      total += lengthOf(other.draft);
       if (n > mostDrafts || total > mostText) this.storage.removeItem(prefix + other.key);
     }
   }

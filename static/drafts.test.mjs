@@ -148,3 +148,40 @@ test('what of a text is sent', () => {
   assert.equal(tidy('\n  \n  code\n    more \n\n'), '  code\n    more');
   assert.equal(tidy(' \n\t'), '');
 });
+
+test('files beside a text are kept with it, alone too, and go with it', () => {
+  const { drafts: d } = drafts();
+  const a = { id: 'a', name: 'a.txt', bytes: 1 };
+  const pasted = { name: 'pasted.txt', bytes: 3, text: 'xyz' };
+  d.set('S1', '', undefined, [a, pasted]);
+  assert.deepEqual(d.files('S1'), [a, pasted]);
+  assert.equal(d.get('S1'), '');
+  d.set('S1', 'text');
+  assert.deepEqual(d.files('S1'), []);
+  d.set('S1', '');
+  assert.equal(d.get('S1'), '');
+  assert.deepEqual(d.files('S2'), []);
+});
+
+test('a question that is given back brings its files, once', () => {
+  const { drafts: d } = drafts();
+  const [a, b] = ['a', 'b'].map((id) => ({ id, name: `${id}.txt`, bytes: 1 }));
+  d.set('S1', 'typed', undefined, [a]);
+  d.giveBack('S1', 'sent', [a, b]);
+  assert.equal(d.get('S1'), 'sent\n\ntyped');
+  assert.deepEqual(d.files('S1'), [a, b]);
+  d.giveBack('S2', '', [b]);
+  assert.deepEqual(d.files('S2'), [b]);
+});
+
+test('a draft whose question is on its way goes only when its files are the same', () => {
+  const { drafts: d } = drafts();
+  const a = { id: 'a', name: 'a.txt', bytes: 1 };
+  const sent = (attachments) => d.sent({ sessionId: 'S1', createdAt: 2_000_000, body: { content: 'text', attachments } });
+  d.set('S1', 'text', undefined, [a]);
+  sent(undefined);
+  sent(['b']);
+  assert.equal(d.get('S1'), 'text');
+  sent(['a']);
+  assert.equal(d.get('S1'), '');
+});

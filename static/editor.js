@@ -1,6 +1,8 @@
 // Changing a question in its place. What is typed is kept per message, so that
 // Esc, a reload or a crash loses nothing: the editor opens with it again.
 
+import { Attachments } from './attachments.js';
+import { carriedBy } from './files.js';
 import { Composition, enterBreaks } from './keys.js';
 import { clone } from './log.js';
 
@@ -9,9 +11,11 @@ import { clone } from './log.js';
  * @param {object} with_
  * @param {string} with_.id of the message
  * @param {import('./drafts.js').Drafts} with_.drafts
- * @param {(text: string) => boolean} with_.send whether the text is safe; if not it stays here
+ * @param {(url: string, init?: RequestInit) => Promise<Response>} with_.fetch
+ * @param {(text: string) => void} with_.announce
+ * @param {(text: string, files: import('./files.js').Attached[]) => boolean} with_.send whether it is safe; if not it stays here
  */
-export function openEditor(article, { id, drafts, send }) {
+export function openEditor(article, { id, drafts, fetch, announce, send }) {
   const open = article.querySelector('.editor textarea');
   if (open) return /** @type {HTMLElement} */ (open).focus();
   const form = /** @type {HTMLFormElement} */ (clone('editor'));
@@ -23,6 +27,17 @@ export function openEditor(article, { id, drafts, send }) {
   text.enterKeyHint = enterBreaks() ? 'enter' : 'send';
   article.classList.add('editing');
   body.after(form);
+  // What the question carries stays, unless somebody takes it out.
+  const carries = carriedBy(article);
+  const files = new Attachments({
+    list: /** @type {HTMLElement} */ (form.querySelector('.attached')),
+    limits: { count: carries.length, bytes: 0, total: 0 },
+    fetch,
+    changed: () => files.shape(),
+    say: announce,
+    announce,
+  });
+  files.give(carries);
 
   const shape = () => {
     text.style.height = 'auto';
@@ -56,10 +71,10 @@ export function openEditor(article, { id, drafts, send }) {
   form.addEventListener('submit', (event) => {
     event.preventDefault();
     const content = text.value.replace(/^\s*\n/, '').trimEnd();
-    if (content === '') return text.focus();
+    if (content === '' && files.empty) return text.focus();
     close(); // the question is replaced by the new one
-    if (send(content)) return drafts.set(key, '');
-    openEditor(article, { id, drafts, send });
+    if (send(content, files.ready)) return drafts.set(key, '');
+    openEditor(article, { id, drafts, fetch, announce, send });
   });
   form.querySelector('[data-action=cancel]')?.addEventListener('click', cancel);
   shape();

@@ -1,6 +1,7 @@
 // The messages on screen. The server's page is the truth; what is made here looks
 // the same and is replaced by it.
 
+import { carried } from './files.js';
 import { asServed } from './html.js';
 import { explain } from './strings.js';
 
@@ -49,12 +50,13 @@ export class Log {
 
   /**
    * A new question at the end.
-   * @param {string} requestId @param {string} content
+   * @param {string} requestId @param {string} content @param {import('./files.js').Attached[]} [files]
    */
-  question(requestId, content) {
+  question(requestId, content, files = []) {
     const article = clone('question');
     article.dataset.request = requestId;
     /** @type {HTMLElement} */ (article.querySelector('.body')).textContent = content;
+    if (files.length > 0) article.querySelector('.body')?.before(carried(files));
     return this.#append(article);
   }
 

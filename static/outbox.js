@@ -13,6 +13,7 @@
  * @property {string} requestId
  * @property {string} [content] of a question
  * @property {'edit' | 'regenerate' | 'continue'} [kind] none is a message
+ * @property {string[]} [attachments] ids of what it carries
  * @property {string} [parentId] the message that an edit, another answer or more of one is about
  *
  * @typedef {object} Entry
@@ -21,6 +22,7 @@
  * @property {string} sessionId
  * @property {string} account the only account under which it may be sent
  * @property {Body} body what is sent, each time
+ * @property {import('./files.js').Attached[]} [files] what it carries, for the page
  * @property {'queued' | 'sending' | 'kept' | 'received'} state queued: not to be sent before those ahead of it are over
  * @property {number} createdAt
  * @property {number} tries how often it was not heard
@@ -150,13 +152,15 @@ export class Outbox {
    * is under way.
    * @param {Body} body
    * @param {'sending' | 'queued'} [state]
+   * @param {import('./files.js').Attached[]} [files]
    * @returns {Entry}
    */
-  put(body, state = 'sending') {
+  put(body, state = 'sending', files = []) {
     const { requestId, sessionId } = body;
     const now = this.now();
     /** @type {Entry} */
     const entry = { v: 1, requestId, sessionId, account: this.account, body, state, createdAt: now, tries: 0, nextAt: now, notBefore: 0 };
+    if (files.length > 0) entry.files = files;
     this.#save({ ...entry, room: ' '.repeat(100) });
     if (state === 'queued') this.report({ kind: 'queued', entry });
     queueMicrotask(() => this.#tick());

@@ -434,3 +434,13 @@ test('a queue of another account is not sent', async () => {
   assert.deepEqual(other.calls, []);
   assert.deepEqual(other.outbox.queue('S1234567'), []);
 });
+
+test('each try sends the same files, and the page knows what they are', async () => {
+  const p = page({ replies: [lost, () => reply(202, record(1, 'pending'))] });
+  const files = [{ id: 'a', name: 'a.txt', bytes: 1 }];
+  p.outbox.put({ ...body(1), attachments: ['a'] }, 'sending', files);
+  await pass();
+  assert.deepEqual(p.outbox.get('R0000001').files, files);
+  await pass(60_000);
+  assert.deepEqual(p.calls.filter((c) => c.method === 'POST').map((c) => c.body), [{ ...body(1), attachments: ['a'] }, { ...body(1), attachments: ['a'] }]);
+});

@@ -17,8 +17,8 @@ export class Queue {
    * @param {HTMLElement} of.element
    * @param {import('./outbox.js').Outbox} of.outbox
    * @param {string} of.sessionId
-   * @param {(content: string) => HTMLElement | undefined} of.same a question with these words that is still being answered
-   * @param {(text: string) => void} of.edit takes a text back into the field
+   * @param {(entry: Entry) => HTMLElement | undefined} of.same a question like this that is still being answered
+   * @param {(entry: Entry) => void} of.edit takes it back into the field
    * @param {() => Promise<boolean>} of.stop stops what runs; whether the server heard it
    * @param {(question: HTMLElement) => void} of.join shows a question that is being answered
    * @param {(text: string) => void} of.announce
@@ -59,7 +59,7 @@ export class Queue {
       if (line === place) place = place.nextElementSibling;
       else this.list.insertBefore(line, place);
       const join = /** @type {HTMLElement} */ (line.querySelector('[data-do=join]'));
-      join.hidden = !this.same(entry.body.content ?? '');
+      join.hidden = !this.same(entry);
     }
     this.element.hidden = entries.length === 0;
     const heading = t('js.queue', { n: entries.length });
@@ -73,7 +73,7 @@ export class Queue {
     if (!line) {
       line = clone('queued');
       line.dataset.request = entry.requestId;
-      const content = entry.body.content ?? '';
+      const content = [entry.body.content, ...(entry.files ?? []).map((file) => `📎 ${file.name}`)].join(' ');
       const text = /** @type {HTMLElement} */ (line.querySelector('.said'));
       text.textContent = content.trim().slice(0, 300).replace(/\s+/g, ' ');
       text.title = content.slice(0, 1000);
@@ -85,8 +85,8 @@ export class Queue {
   /** @param {string} what @param {string} requestId */
   async #act(what, requestId) {
     if (what === 'now') return this.#now(requestId);
-    const content = this.outbox.get(requestId)?.body.content ?? '';
-    const same = this.same(content);
+    const entry = this.outbox.get(requestId);
+    const same = entry && this.same(entry);
     if (what === 'edit') return this.#edit(requestId);
     if (!this.outbox.take(requestId)) return this.show(); // it is on its way, and the messages show it
     this.show();
@@ -100,7 +100,7 @@ export class Queue {
   #edit(requestId) {
     const entry = this.outbox.get(requestId);
     if (entry?.state !== 'queued') return this.show();
-    this.edit(entry.body.content ?? '');
+    this.edit(entry);
     this.outbox.take(requestId);
     this.show();
   }

@@ -80,7 +80,7 @@ func (l *Locale) T(key string, values ...string) string {
 }
 
 // N returns the form of the message key for n, which also stands for {n}.
-func (l *Locale) N(key string, n int64) string {
+func (l *Locale) N(key string, n int64, values ...string) string {
 	t, ok := l.texts[key]
 	if !ok {
 		panic(fmt.Sprintf("views: no message %q in %s", key, l.Tag))
@@ -89,7 +89,7 @@ func (l *Locale) N(key string, n int64) string {
 	if !ok {
 		form = t.other
 	}
-	return fill(form, []string{"n", l.Number(n)})
+	return fill(form, append([]string{"n", l.Number(n)}, values...))
 }
 
 // Problem returns what to say of p: in this language where its code is known, else

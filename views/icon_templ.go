@@ -173,13 +173,18 @@ func icon(name string) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
+		case "clip":
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 25, "<path d=\"M19.5 11.5l-7.4 7.4a4.6 4.6 0 0 1-6.5-6.5l7.9-7.9a3.1 3.1 0 0 1 4.4 4.4l-7.9 7.9a1.5 1.5 0 0 1-2.2-2.2l7.2-7.2\"></path>")
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
 		case "file":
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 25, "<path d=\"M6.5 3.5h7l4.5 4.5v12.5h-11.5zM13 4v4.5h4.5\"></path>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<path d=\"M6.5 3.5h7l4.5 4.5v12.5h-11.5zM13 4v4.5h4.5\"></path>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 		case "tune":
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<path d=\"M4 7.5h9M18.5 7.5H20M4 16.5h2M11.5 16.5H20\"></path> <circle cx=\"15.8\" cy=\"7.5\" r=\"2.4\"></circle> <circle cx=\"8.8\" cy=\"16.5\" r=\"2.4\"></circle>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 27, "<path d=\"M4 7.5h9M18.5 7.5H20M4 16.5h2M11.5 16.5H20\"></path> <circle cx=\"15.8\" cy=\"7.5\" r=\"2.4\"></circle> <circle cx=\"8.8\" cy=\"16.5\" r=\"2.4\"></circle>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -40,7 +40,8 @@ type ChatPage struct {
 	Draft        string // a refused text, given back, or one to be edited
 	Error        *chat.Problem
 	Currency     string
-	MessageBytes int      // the longest question
+	MessageBytes int // the longest question
+	Attachments  chat.AttachmentLimits
 	Models       []string // that a failed request may be asked again with
 
 	Setup Setup
@@ -49,10 +50,11 @@ type ChatPage struct {
 	// instead of the head.
 	Kind     chat.Kind
 	ParentID string
-	Editing  bool   // ParentID is a question, and the text is to be another one in its place
-	End      string // the last message of the branch that is shown
-	Aside    bool   // the next ordinary message would not follow that branch
-	Earlier  int64  // messages before the one with this number are not on the page; 0: none
+	Editing  bool              // ParentID is a question, and the text is to be another one in its place
+	Carried  []chat.Attachment // by the question that is edited: a form without scripts sends them again
+	End      string            // the last message of the branch that is shown
+	Aside    bool              // the next ordinary message would not follow that branch
+	Earlier  int64             // messages before the one with this number are not on the page; 0: none
 }
 
 // Unfinished reports whether an answer is still to come, or what it asked for is under

@@ -140,7 +140,7 @@ func TestWhatPeopleAndModelsWroteIsInert(t *testing.T) {
 		p.Title, p.Draft = evil, evil
 		p.Side.Entries[0].Title = evil
 		p.Error = &chat.Problem{Code: "x", Detail: evil}
-		p.Turns = []Turn{{RequestID: evil, Question: evil, State: chat.StateFailed, Problem: p.Error,
+		p.Turns = []Turn{{RequestID: evil, Question: evil, Attachments: []chat.Attachment{{ID: "4711", Name: evil, MediaType: "image/png"}, {ID: "4712", Name: evil, MediaType: chat.MediaText}}, State: chat.StateFailed, Problem: p.Error,
 			Answers: []Answer{{RequestID: evil, Content: evil, Reasoning: evil, Model: evil, Broken: true}}}}
 		doc := renderPage(t, p)
 		for n := range doc.Descendants() {
@@ -151,7 +151,11 @@ func TestWhatPeopleAndModelsWroteIsInert(t *testing.T) {
 				continue
 			}
 			switch n.Data {
-			case "img", "iframe", "math", "object", "embed", "style":
+			case "img":
+				if src := attr(n, "src"); src != "" && src != "/api/attachments/4711" {
+					t.Errorf("%q: an image from %s", evil, src)
+				}
+			case "iframe", "math", "object", "embed", "style":
 				t.Errorf("%q: an element %s", evil, n.Data)
 			case "script":
 				if attr(n, "src") != "/chat.js" && attr(n, "id") != "strings" {

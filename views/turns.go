@@ -45,15 +45,16 @@ func (m Mark) text(l *Locale) string {
 
 // A Turn is a question and what came of it.
 type Turn struct {
-	RequestID string
-	Seq       int64
-	Question  string
-	Versions  Versions
-	State     chat.State
-	Attempt   int64
-	Problem   *chat.Problem // of a failed one
-	Dropped   int64         // earlier messages that did not fit into its context
-	Answers   []Answer      // more than one when an answer was continued, or another one failed
+	RequestID   string
+	Seq         int64
+	Question    string
+	Attachments []chat.Attachment
+	Versions    Versions
+	State       chat.State
+	Attempt     int64
+	Problem     *chat.Problem // of a failed one
+	Dropped     int64         // earlier messages that did not fit into its context
+	Answers     []Answer      // more than one when an answer was continued, or another one failed
 }
 
 // Versions says which of the messages in one place this is. The zero value is the
@@ -164,7 +165,7 @@ func Turns(b Branch) []Turn {
 			newest[m.ParentSeq] = slices.Max(append(m.Siblings, m.Seq))
 			continue
 		}
-		t := Turn{RequestID: m.RequestID, Seq: m.Seq, Question: m.Content, State: chat.StateCommitted, Dropped: m.ContextDropped,
+		t := Turn{RequestID: m.RequestID, Seq: m.Seq, Question: m.Content, Attachments: m.Attachments, State: chat.StateCommitted, Dropped: m.ContextDropped,
 			Versions: versionsOf(m.Seq, m.Siblings)}
 		if r, ok := open[m.RequestID]; ok {
 			t.State, t.Attempt, t.Problem, t.Dropped = r.State, r.Attempt, r.Error, r.ContextDropped

@@ -15,7 +15,7 @@ import (
 // on phones: nothing is wider than the screen, and what waits leaves room to read.
 func TestComposerFitsEveryScreen(t *testing.T) {
 	r := newRig(t, func(_ *engine.Options, h *handlers.Options) { h.MessageBytes = 2000 })
-	tb := newProfile(t).open(r.url + "/").allow(lostRequests)
+	tb := newProfile(t).open(r.url+"/").allow(lostRequests, "status of 415")
 	const words = "[[tokens 60]] [[rate 200]] What does it cost to keep a promise?"
 	r.model.upTo(120)
 	running := tb.send(words)
@@ -32,11 +32,14 @@ func TestComposerFitsEveryScreen(t *testing.T) {
 		{"typed", "/c/" + session, fill("Half a thought\\nin two lines"), `!document.querySelector('#send').hidden`},
 		{"near", "/", fill(strings.Repeat("中文 and more ", 120)), `!document.querySelector('#limit').hidden`},
 		{"over", "/", fill(strings.Repeat("中文 and more ", 180)), `document.querySelector('#limit.over')`},
-		{"folded", "/", fill("") + `; (() => {
-			const data = new DataTransfer();
-			data.setData('text/plain', 'a line of very many, 一行又一行\n'.repeat(20_000));
-			document.querySelector('#text').dispatchEvent(new ClipboardEvent('paste', {clipboardData: data, bubbles: true, cancelable: true}));
-		})()`, `!document.querySelector('#folded').hidden && document.querySelector('#text').hidden`},
+		{"files", "/", fill("What is in these?") + `; (() => {
+			const all = new DataTransfer();
+			all.items.add(new File(['one\ntwo'], 'notes of the meeting.txt'));
+			all.items.add(new File([Uint8Array.from(atob('` + picture + `'), (c) => c.charCodeAt(0))], 'a picture with a name that is really long, 很长的名字.png'));
+			all.items.add(new File([new Uint8Array([0, 1])], 'tool.exe'));
+			document.querySelector('#pick').files = all.files;
+			document.querySelector('#pick').dispatchEvent(new Event('change'));
+		})()`, `document.querySelectorAll('#attached [data-state=ready]').length === 2 && document.querySelector('#attached [data-state=failed]')`},
 		{"keys", "/", fill("") + `; document.querySelector('#keys button').click()`, `true`},
 	}
 	for _, lang := range []string{"en", "zh-CN"} {
@@ -66,6 +69,11 @@ func TestComposerFitsEveryScreen(t *testing.T) {
 				}
 			}
 			call(tb, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{})
+			if p.name == "files" {
+				for range 3 {
+					tb.click("#attached [data-do=remove]", 1)
+				}
+			}
 			if p.name == "keys" {
 				tb.click("#keys button", 1)
 			}
