@@ -558,6 +558,7 @@ class Chat {
   async #refresh() {
     const view = this.#view;
     const fresh = (await this.#fetch(this.#at)) ?? (this.#at ? await this.#fetch((this.#at = 0)) : undefined);
+    if (document.hidden) return; // it may have less than the stream told that is closed by now; who looks again gets another
     if (view !== this.#view) this.#refreshAgain = true;
     else if (fresh) this.#adopt(fresh);
     this.#join();

@@ -1,6 +1,7 @@
 package browsertest
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
 
@@ -63,8 +64,25 @@ func TestALockedTelephoneErasesNothing(t *testing.T) {
 		call(tb, page.SetWebLifecycleState, page.SetWebLifecycleStateParams{State: page.SetWebLifecycleStateStateActive})
 		js[any](tb, `hide(false)`)
 	}
+	// A page that was asked for while somebody looked comes when nobody does, and may
+	// have less of the answer than the stream had told.
+	path, held := "/c/"+tb.session(), make(chan struct{})
+	r.proxy.do(func(e exchange) fault {
+		if e.Method == "GET" && e.Path == path {
+			return fault{Hold: held}
+		}
+		return fault{}
+	})
 	lock(func() {})
 	until(t, "its stream is open again", func() bool { return r.proxy.streams() == 1 })
+	read := fmt.Sprintf(`performance.getEntriesByType('resource').filter((e) => e.name.endsWith('%s') && e.responseEnd > 0).length`, path)
+	before := js[int](tb, read)
+	js[any](tb, `hide(true)`)
+	until(t, "no stream is open", func() bool { return r.proxy.streams() == 0 })
+	close(held)
+	tb.wait(`%s > %d`, read, before)
+	js[any](tb, `hide(false)`)
+	until(t, "its stream is open once more", func() bool { return r.proxy.streams() == 1 })
 	lock(func() {
 		r.model.upTo(whole)
 		until(t, "the answer ends", func() bool { return !r.model.of(id)[0].ended.IsZero() })
