@@ -493,6 +493,9 @@ func TestACallbackThatNobodySentIsGivenUpInTime(t *testing.T) {
 	if err != nil || next.IsZero() {
 		t.Errorf("the next look is at %v (%v)", next, err)
 	}
+	_, patient := dbtest.Effects(t, d, "session-2", "sign") // its receiver has an hour
+	dbtest.Approve(t, d, patient[0])
+	dbtest.Deliver(t, d, patient[0].WebhookID, dbtest.Sent)
 	late, more, err := d.TimeOut(bg)
 	if err != nil || more || len(late) != 1 {
 		t.Fatalf("%d timed out (%v)", len(late), err)
