@@ -3,6 +3,7 @@ package browsertest
 import (
 	"context"
 	"flag"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,7 +49,7 @@ const (
 
 var part = actor{map[string]string{
 	askedSafe: "Give the *intent* an id before the first try, and send the same id with every try. The receiver keeps the id and the result in **one transaction**:\n\n" +
-		"```go\nfunc (s *Store) Once(ctx context.Context, id string, do func(*sql.Tx) error) error {\n\treturn s.tx(ctx, func(tx *sql.Tx) error {\n\t\tif seen, err := s.seen(tx, id); seen || err != nil {\n\t\t\treturn err // answered already: nothing runs twice\n\t\t}\n\t\treturn do(tx)\n\t})\n}\n```\n\n" +
+		"```go\nfunc (s *Store) Once(id string, do func(*sql.Tx) error) error {\n\treturn s.tx(func(tx *sql.Tx) error {\n\t\tif seen, err := s.seen(tx, id); seen || err != nil {\n\t\t\treturn err // answered already: nothing runs twice\n\t\t}\n\t\treturn do(tx)\n\t})\n}\n```\n\n" +
 		"| what happens | without an id | with one |\n|---|---|---|\n| the reply is lost | two orders | one order |\n| a double click | two orders | one order |\n| the same words on purpose | two orders | two orders |\n\nThe id is the identity of the intent, never its content.",
 	askedAgain: "Then nobody knows whether the call was made, and the id must outlive the process. On the next start the receiver looks at what was on its way:\n\n1. Not sent yet: it is sent, under the same id.\n2. Sent, and the other side can be asked: it is asked.\n3. Sent, and it cannot: a person decides, because a second call may cost a second time. That is rare, and …",
 	askedZh:    "由**发起意图的一方**生成，也就是用户点击“发送”的那一刻，在第一次网络请求之前。这样无论重试多少次，服务器看到的都是同一个标识：\n\n- 回复丢失：同一个标识，返回已有的回答；\n- 双击：同一个标识，只有一个问题；\n- 故意再问一次：新的标识，新的问题。\n\n```js\nconst requestId = ulid(serverNow());\noutbox.put({ requestId, content }); // 先存，后发\n```",
@@ -78,11 +79,17 @@ func TestPicturesOfTheDocumentation(t *testing.T) {
 	safe, zh := chat.NewID(), chat.NewID()
 	r.ask(zh, askedZh)
 	id := r.ask(safe, askedSafe)
+	for range 2 { // a double click, and a lost reply
+		if status := r.api(http.MethodPost, "/api/chat", map[string]string{"sessionId": safe, "requestId": id, "content": askedSafe}, nil); status != http.StatusOK {
+			t.Fatalf("repeat: status %d", status)
+		}
+	}
 	r.patch(zh, map[string]any{"seen": true})
 	tb := newProfile(t).open("").allow(lostRequests)
 	draw := func(name string, width, height int, scheme, lang, path string, do ...string) {
 		t.Helper()
 		call(tb, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: int64(width), Height: int64(height), DeviceScaleFactor: 2, Mobile: width < 600})
+		call(tb, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: width < 600})
 		call(tb, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 		tb.visit(r.url + "/")
 		if js[string](tb, `document.documentElement.lang`) != lang {
@@ -119,7 +126,7 @@ func TestPicturesOfTheDocumentation(t *testing.T) {
 	draw("receipt-phone", 390, 844, "dark", "zh-CN", "/c/"+safe+"/r/"+id)
 
 	// An answer on its way, and what waits behind it.
-	call(tb, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 390, Height: 844, DeviceScaleFactor: 2, Mobile: true})
+	call(tb, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{}) // its Enter breaks the line
 	tb.visit(r.url + "/c/" + safe)
 	tb.ready()
 	running := tb.send(askedAgain)
