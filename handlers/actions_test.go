@@ -167,6 +167,38 @@ func TestAVerdictIsGivenOnceAndBoundToWhatWasShown(t *testing.T) {
 	}
 }
 
+// Without scripts the cards are forms. They say what they showed.
+func TestAFormDecidesOnWhatItShowed(t *testing.T) {
+	t.Parallel()
+	to := newSink()
+	d := openDoor(t, withActions(to))
+	session, id, rec := d.answered("post")
+	e := rec.Effects[0]
+	page := string(d.get("/c/"+session, "Accept-Language", "en").wants(200).body)
+	for _, want := range []string{`name="decision" value="` + e.DecisionID, `name="digest" value="` + e.Digest, "Do post", `value="approve"`, `value="reject"`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %s", want)
+		}
+	}
+	act := "/c/" + session + "/act"
+	d.form(act, "decision", e.DecisionID, "verdict", "approve").wants(400)
+	d.form(act, "decision", e.DecisionID, "verdict", "approve", "digest", strings.Repeat("0", 64)).wants(409)
+	d.form(act, "decision", e.DecisionID, "verdict", "both", "digest", e.Digest).wants(400)
+	if n := to.count(e.WebhookID); n != 0 {
+		t.Fatalf("sent %d times", n)
+	}
+	to.say(refused)
+	for range 2 {
+		d.form(act, "decision", e.DecisionID, "verdict", "approve", "digest", e.Digest).wants(303)
+	}
+	d.form(act, "decision", e.DecisionID, "verdict", "reject", "digest", e.Digest).wants(409)
+	d.stands(session, id, chat.EffectDead)
+	d.form(act, "effect", e.WebhookID, "resolve", "abandon").wants(400)
+	d.form(act, "effect", e.WebhookID, "resolve", "explode", "reason", "x").wants(400)
+	d.form(act, "effect", e.WebhookID, "resolve", "abandon", "reason", "enough").wants(303)
+	d.stands(session, id, chat.EffectAbandoned)
+}
+
 func TestARejectionCommitsWithoutADelivery(t *testing.T) {
 	t.Parallel()
 	to := newSink()

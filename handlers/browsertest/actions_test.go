@@ -190,6 +190,10 @@ func TestAnActionIsApprovedOnceHoweverItIsClicked(t *testing.T) {
 	if n := to.count(); n != 1 {
 		t.Errorf("delivered %d times, want 1", n)
 	}
+	decision := js[string](tb, `document.querySelector('.action').dataset.decision`)
+	if n := len(r.proxy.posts("/api/chat/decisions/"+decision, "")); n != 1 {
+		t.Errorf("a double click sent %d verdicts, want 1", n)
+	}
 	tb.wait(`document.querySelector('a.chip').textContent.includes('1 action')`)
 	until(t, "it is committed", func() bool {
 		list, err := r.db.Unfinished(t.Context())

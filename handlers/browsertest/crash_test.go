@@ -52,15 +52,19 @@ type process struct {
 func startProcess(t *testing.T, onUnknown string) *process {
 	t.Helper()
 	t.Parallel()
+	p := newProcess(t)
+	p.configure(fmt.Sprintf("server.drain = \"200ms\"\n[[models]]\nname = \"demo\"\nprovider = \"demo\"\non_unknown = %q\n", onUnknown))
+	p.start()
+	return p
+}
+
+// newProcess is the program before its start, which needs its configuration.
+func newProcess(t *testing.T) *process {
+	t.Helper()
 	if _, err := binary(); err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	config := fmt.Sprintf("server.drain = \"200ms\"\n[[models]]\nname = \"demo\"\nprovider = \"demo\"\non_unknown = %q\n", onUnknown)
-	if err := os.WriteFile(filepath.Join(dir, "semel.toml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p := &process{server: server{t: t, proxy: newProxy(t, "127.0.0.1:1")}, file: filepath.Join(dir, "semel.db"), log: &lines{}}
+	p := &process{server: server{t: t, proxy: newProxy(t, "127.0.0.1:1")}, file: filepath.Join(t.TempDir(), "semel.db"), log: &lines{}}
 	p.url = "http://" + p.proxy.addr
 	t.Cleanup(func() {
 		if p.cmd != nil {
@@ -70,8 +74,15 @@ func startProcess(t *testing.T, onUnknown string) *process {
 			t.Logf("the server's log:\n%s", p.log)
 		}
 	})
-	p.start()
 	return p
+}
+
+// configure writes the semel.toml beside the database.
+func (p *process) configure(text string) {
+	p.t.Helper()
+	if err := os.WriteFile(filepath.Join(filepath.Dir(p.file), "semel.toml"), []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // serving is the line with the address.
