@@ -181,7 +181,19 @@ func TestAnActionIsApprovedOnceHoweverItIsClicked(t *testing.T) {
 	other := p.open(r.url + "/c/" + session)
 	other.stands(chat.EffectUndecided)
 	js[any](tb, `document.querySelector('.judgement textarea').value = 'looks right'`)
+	hold := make(chan struct{})
+	r.proxy.do(func(e exchange) fault {
+		if strings.HasPrefix(e.Path, "/api/chat/decisions/") {
+			return fault{Hold: hold}
+		}
+		return fault{}
+	})
 	tb.click(`.judgement .approve`, 2)
+	tb.wait(`document.querySelector('.judgement .approve').disabled && document.querySelector('.judgement .reject').disabled`)
+	js[any](tb, `document.dispatchEvent(new Event('visibilitychange'))`) // the page is read anew meanwhile, where they are enabled
+	tb.wait(`!document.querySelector('.judgement .approve').disabled`)
+	tb.click(`.judgement .approve`, 1)
+	close(hold)
 	tb.stands(chat.EffectDelivered)
 	other.stands(chat.EffectDelivered)
 	for _, one := range []*tab{tb, other} {

@@ -53,7 +53,7 @@ func startSigner(t *testing.T, callback, behaviour string) *signer {
 	select {
 	case a := <-addr:
 		return &signer{t, a}
-	case <-time.After(patience):
+	case <-time.After(*patience):
 		t.Fatalf("the sink does not serve:\n%s", log)
 	}
 	return nil
