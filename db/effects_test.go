@@ -181,9 +181,9 @@ func wantStates(t *testing.T, d *db.DB, r chat.Request, want string) {
 
 func TestARequestIsCommittedWhenAllItsEffectsAreSettled(t *testing.T) {
 	d := dbtest.Open(t)
-	r, list := dbtest.Effects(t, d, "session-1", "never", "unheard-of")
+	r, _ := dbtest.Effects(t, d, "session-1", "never", "unheard-of")
 	wantStates(t, d, r, "committed rejected rejected")
-	r, list = dbtest.Effects(t, d, "session-1", "note", "sign", "post")
+	r, list := dbtest.Effects(t, d, "session-1", "note", "sign", "post")
 	wantStates(t, d, r, "acknowledged pending undecided undecided")
 	dbtest.Deliver(t, d, list[0].WebhookID, dbtest.Sent)
 	wantStates(t, d, r, "acknowledged delivered undecided undecided")

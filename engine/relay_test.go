@@ -3,7 +3,9 @@ package engine_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -539,6 +541,28 @@ func TestACallbackIsVerifiedWithTheSecretsOfItsDestination(t *testing.T) {
 	})
 }
 
+// What undoes an effect is nobody's to call back.
+func TestOnlyEffectsAreCalledBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, effects(&receiver{}), asking("sign"))
+		id := r.acts()
+		r.approve(id, 0)
+		r.callback(r.effect(id, 0).WebhookID, false)
+		undo := dbtest.CompensationOf(t, r.d, r.effect(id, 0).WebhookID)
+		body := []byte(`{"type":"action.result","data":{"ok":true}}`)
+		h, err := outbox.Sign([]string{relaySecret}, "cb-2", time.Now(), body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, unknown := range []string{undo.WebhookID, "msg_nobody"} {
+			if _, err := r.e.VerifyCallback(r.ctx, unknown, h, body); !errors.Is(err, db.ErrNotFound) {
+				t.Errorf("%s: %v, want not found", unknown, err)
+			}
+		}
+	})
+}
+
 // A charge that somebody is told of commits the request, and nothing before.
 func TestARequestIsCommittedWhenItsChargeIsDelivered(t *testing.T) {
 	t.Parallel()
@@ -610,4 +634,41 @@ func TestEffectsAreTold(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Where a receiver remembers nothing, a write that fails around a delivery must not make
+// its outcome unknown: what is known is kept until it is stored.
+func TestAFailedWriteAroundADeliveryLosesNothingThatIsKnown(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		skip int // commits before the one that fails
+		mode dbtest.Mode
+	}{
+		{"its start is stored and reported as failed", 0, dbtest.Stored},
+		{"its start is not stored", 0, dbtest.NotStored},
+		{"its end is stored and reported as failed", 1, dbtest.Stored},
+		{"its end is not stored", 1, dbtest.NotStored},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				faults, v := &dbtest.Faults{}, &receiver{}
+				r := openRig(t, filepath.Join(t.TempDir(), "test.db"), faults, effects(v, settings(func(g *outbox.Target) { g.KeyMode = outbox.KeyModeNone })), llmtest.New(asking("post")))
+				id := r.acts()
+				e := r.effect(id, 0)
+				faults.Arm("COMMIT", 1+c.skip, c.mode, full) // after that of the verdict
+				if _, err := r.e.Decide(r.ctx, db.Verdict{UserID: db.LocalUser, WebhookID: e.WebhookID, Approve: true, Actor: "user:1"}); err != nil {
+					t.Fatal(err)
+				}
+				r.pass(time.Minute)
+				if !faults.Hit() {
+					t.Fatal("the fault did not happen")
+				}
+				r.stands(id, "committed delivered")
+				v.once(t, 1)
+				r.idle()
+			})
+		})
+	}
 }
