@@ -417,6 +417,28 @@ func TestADestinationThatIsNotConfiguredAnyMore(t *testing.T) {
 	})
 }
 
+// Who answers 410 is called no more, whatever else is asked for, until a person says so.
+func TestADestinationThatWantsNoMoreIsCalledNoMore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := &receiver{answers: []func(context.Context, outbox.Message) outbox.Result{gone, well}}
+		r := newRig(t, effects(v), asking("note"))
+		first, second := r.acts(), r.acts()
+		for _, id := range []string{first, second} {
+			r.stands(id, "acknowledged dead:destination_disabled")
+		}
+		if v.count() != 1 {
+			t.Errorf("it was called %d times, want once", v.count())
+		}
+		if _, err := r.e.Resolve(r.ctx, db.Resolution{WebhookID: r.effect(first, 0).WebhookID, Do: db.Redrive, Actor: "user:1", Reason: "it is back"}); err != nil {
+			t.Fatal(err)
+		}
+		r.pass(time.Minute)
+		r.stands(first, "committed delivered")
+		r.stands(r.acts(), "committed delivered")
+	})
+}
+
 // Whoever dies in the middle of a delivery leaves it to the next life, which sends the
 // same again where the receiver knows it, and asks a person where not.
 func TestADeathInTheMiddleOfADelivery(t *testing.T) {
