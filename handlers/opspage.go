@@ -125,7 +125,7 @@ func (s *server) getOps(w http.ResponseWriter, r *http.Request) error {
 		Frame: chatPage.Frame, Currency: s.Currency, Next: next, Examined: db.Examined, Now: now,
 		Filter: views.OpsFilter{State: string(f.State), Decision: string(f.Decision), View: f.View, ID: f.ID, Before: f.Before, Limit: f.Limit},
 	}
-	if p.Figures, err = s.figures(r.Context(), p.Locale, now); err != nil {
+	if p.Totals, err = s.totals(r.Context(), now); err != nil {
 		return err
 	}
 	for _, v := range list {
@@ -139,26 +139,15 @@ func (s *server) getOps(w http.ResponseWriter, r *http.Request) error {
 	return s.writePage(w, r, http.StatusOK, views.Ops(p))
 }
 
-// figures are the numbers of the strip.
-func (s *server) figures(ctx context.Context, l *views.Locale, now time.Time) ([]views.Figure, error) {
+// totals are the numbers of the strip.
+func (s *server) totals(ctx context.Context, now time.Time) (views.OpsTotals, error) {
 	t, err := s.DB.Totals(ctx)
-	if err != nil {
-		return nil, err
-	}
-	oldest := "–"
+	v := views.OpsTotals{Waiting: t.Waiting, Running: t.Running, Outbox: t.Outbox, Awaiting: t.Awaiting, Troubled: t.Troubled, Bytes: t.Bytes}
 	if !t.Oldest.IsZero() {
-		oldest = l.Age(now.Sub(t.Oldest))
+		v.Oldest = now.Sub(t.Oldest)
+		v.Stuck = v.Oldest > db.StuckAfter
 	}
-	number := func(n int) string { return l.Number(int64(n)) }
-	return []views.Figure{
-		{Key: "ops.figure.waiting", Value: number(t.Waiting)},
-		{Key: "ops.figure.running", Value: number(t.Running)},
-		{Key: "ops.figure.oldest", Value: oldest, Trouble: !t.Oldest.IsZero() && now.Sub(t.Oldest) > db.StuckAfter},
-		{Key: "ops.figure.outbox", Value: number(t.Outbox)},
-		{Key: "ops.figure.awaiting", Value: number(t.Awaiting)},
-		{Key: "ops.figure.troubled", Value: number(t.Troubled), Trouble: t.Troubled > 0},
-		{Key: "ops.figure.size", Value: l.Bytes(t.Bytes)},
-	}, nil
+	return v, err
 }
 
 // getOutboxPage is the outbox for people.

@@ -15,7 +15,7 @@ import (
 type OpsPage struct {
 	Frame
 	Currency string
-	Figures  []Figure
+	Totals   OpsTotals
 	Filter   OpsFilter
 	Rows     []OpsRow
 	Next     int64 // the next page begins before it; 0: there is none
@@ -23,11 +23,44 @@ type OpsPage struct {
 	Now      time.Time
 }
 
-// A Figure is one number of the strip.
-type Figure struct {
-	Key     string // of its words
-	Value   string
-	Trouble bool
+// OpsTotals are the numbers of the strip.
+type OpsTotals struct {
+	Waiting, Running           int
+	Oldest                     time.Duration // the age of the oldest unfinished request; 0: there is none
+	Stuck                      bool          // it is too old
+	Outbox, Awaiting, Troubled int           // effects
+	Bytes                      int64         // of the database
+}
+
+// A figure is one number of the strip.
+type figure struct {
+	name, value string
+	trouble     bool
+}
+
+func (p OpsPage) figures() []figure {
+	l, t := p.Locale, p.Totals
+	number := func(n int) string { return l.Number(int64(n)) }
+	return []figure{
+		{l.T("ops.figure.waiting"), number(t.Waiting), false},
+		{l.T("ops.figure.running"), number(t.Running), false},
+		{l.T("ops.figure.oldest"), l.age(t.Oldest), t.Stuck},
+		{l.T("ops.figure.outbox"), number(t.Outbox), false},
+		{l.T("ops.figure.awaiting"), number(t.Awaiting), false},
+		{l.T("ops.figure.troubled"), number(t.Troubled), t.Troubled > 0},
+		{l.T("ops.figure.size"), l.size(t.Bytes), false},
+	}
+}
+
+// A savedView is a filter by name.
+type savedView struct{ view, name string }
+
+func (p OpsPage) views() []savedView {
+	l := p.Locale
+	return []savedView{
+		{"stuck", l.T("ops.view.stuck")}, {"repeated", l.T("ops.view.repeated")}, {"conflicts", l.T("ops.view.conflicts")},
+		{"unknown", l.T("ops.view.unknown")}, {"waiting", l.T("ops.view.waiting")},
+	}
 }
 
 // An OpsFilter is what the address asks for.
@@ -130,16 +163,16 @@ func (l *Locale) span(d time.Duration) string {
 	return strconv.FormatInt(int64(d.Hours()), 10) + " h"
 }
 
-// Age is how long ago something was, in short.
-func (l *Locale) Age(d time.Duration) string {
+// age is how long ago something was, in short.
+func (l *Locale) age(d time.Duration) string {
 	if d <= 0 {
 		return "–"
 	}
 	return l.span(d)
 }
 
-// Bytes is a size in short.
-func (l *Locale) Bytes(n int64) string {
+// size is a number of bytes in short.
+func (l *Locale) size(n int64) string {
 	switch {
 	case n < 10<<20:
 		return strconv.FormatInt(n>>10, 10) + " KiB"

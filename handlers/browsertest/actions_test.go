@@ -307,7 +307,7 @@ func TestACardShowsWhatBecomesOfAnAction(t *testing.T) {
 	// What is given up, and what is asked for twice in one answer.
 	to.say(nil)
 	session = chat.NewID()
-	_, effects = r.asked(session, `Two. ask:[{"name":"post_note","arguments":{}},{"name":"delete_all","arguments":{"sure":true}},{"name":"nobody_knows","arguments":{}}]`)
+	r.asked(session, `Two. ask:[{"name":"post_note","arguments":{}},{"name":"delete_all","arguments":{"sure":true}},{"name":"nobody_knows","arguments":{}}]`)
 	tb.visit(r.url + "/c/" + session)
 	tb.wait(`document.querySelectorAll('.action').length === 3 && document.querySelectorAll('.action[data-effect=rejected]').length === 2`)
 	js[any](tb, `document.querySelector('.judgement textarea').value = 'not now'`)
