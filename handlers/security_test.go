@@ -28,8 +28,9 @@ type route struct{ method, pattern, path string }
 func (d *door) allRoutes(session, id string) (list []route) {
 	d.t.Helper()
 	file := chat.AttachmentID(db.LocalUser, "note.txt", must(chat.ReadFile("", []byte("a note"))).SHA256)
+	effect := "msg_" + chat.NewID() // of nothing that there is
 	err := chi.Walk(d.handler.Handler.(chi.Routes), func(method, pattern string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
-		path := strings.NewReplacer("{requestID}", id, "{sessionID}", session, "{attachmentID}", file, "/static/*", static.URL("app.css")).Replace(pattern)
+		path := strings.NewReplacer("{requestID}", id, "{sessionID}", session, "{attachmentID}", file, "{decisionID}", effect, "{webhookID}", effect, "/static/*", static.URL("app.css")).Replace(pattern)
 		if strings.ContainsAny(path, "{*") {
 			d.t.Errorf("the tests know no value for %s", pattern)
 		}
@@ -187,8 +188,8 @@ func TestX5AnotherSiteCanMakeNoChange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, r := range d.allRoutes(session, id) {
-				if r.method == "GET" || r.method == "HEAD" {
-					continue
+				if r.method == "GET" || r.method == "HEAD" || strings.HasPrefix(r.pattern, "/callbacks/") {
+					continue // a callback is believed by its signature, wherever it comes from
 				}
 				d.call(r.method, r.path, ask(chat.NewID(), chat.NewID(), "hello"), header...).refused(403, "forbidden_origin")
 			}
