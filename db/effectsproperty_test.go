@@ -83,6 +83,9 @@ func (r *effectsRig) run(rt *rapid.T) {
 // nothing says why a step is none. Steps that are skipped count against rapid's patience.
 type nothing string
 
+// checks is how many cases a run tries where no flag says.
+var checks = "15"
+
 // moderately does less than rapid would, unless a flag says how much.
 func moderately(t *testing.T) {
 	t.Helper()
@@ -91,7 +94,7 @@ func moderately(t *testing.T) {
 	if given {
 		return
 	}
-	for name, value := range map[string]string{"rapid.checks": "15", "rapid.steps": "160", "rapid.nofailfile": "true"} {
+	for name, value := range map[string]string{"rapid.checks": checks, "rapid.steps": "160", "rapid.nofailfile": "true"} {
 		if err := flag.Set(name, value); err != nil {
 			t.Fatal(err)
 		}
