@@ -51,6 +51,7 @@ class Chat {
   /** @type {Promise<void> | undefined} */ #refreshing;
   #refreshAgain = false;
   #leaving = false; // it shows a conversation that is being deleted
+  #told = ''; // the request whose answer a screen reader knows to be coming
   #view = 0; // counts changes of what is shown: a page that was asked for before one says nothing after it
   #at = 0; // the message whose branch is shown instead of the one that questions follow; 0: none
 
@@ -426,7 +427,8 @@ class Chat {
     let answer;
     const live = () => (answer ??= new LiveAnswer(this.log.answer(requestId)));
     const answering = () => {
-      if (running.dataset.state !== 'generating' || !answer) this.#announce(t('js.answering'));
+      if (this.#told !== requestId) this.#announce(t('js.answering')); // once, however often it is joined
+      this.#told = requestId;
       live();
       this.log.state(running, 'generating');
     };
@@ -476,6 +478,7 @@ class Chat {
           answer?.cut();
           this.log.failed(running, problem);
           over();
+          this.#told = ''; // it may be asked again
           this.#announce(explain(problem));
           this.#join();
           this.refresh(); // its number, and where a failed version stands
@@ -486,7 +489,7 @@ class Chat {
         },
       },
     });
-    if (running.dataset.state === 'generating') live();
+    if (running.dataset.state === 'generating') answering(); // the reply to the question said so, or the page did
   }
 
   /** Stops what runs; its stream says what came of it. @returns {Promise<boolean>} whether nothing runs on that the server did not hear of */

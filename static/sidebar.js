@@ -42,6 +42,7 @@ export class Sidebar {
   #heard = new Set(); // conversations that the feed named; "" is any
   /** @type {Promise<void> | undefined} */ #refreshing;
   #again = false;
+  #paged = 0; // pages that "more" has brought
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #timer;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #typed;
 
@@ -185,6 +186,7 @@ export class Sidebar {
   async #refresh() {
     const archived = this.#archived;
     const heard = this.#heard;
+    const paged = this.#paged;
     this.#heard = new Set();
     /** @type {Entry[]} */ const list = [];
     let next = '';
@@ -196,6 +198,11 @@ export class Sidebar {
       list.push(...answer.conversations);
       ({ next, news } = answer);
     } while (next && list.length < wanted);
+    if (paged !== this.#paged) { // it was asked for before there was more on screen, and would take that away
+      for (const id of heard) this.#heard.add(id);
+      this.#again = true;
+      return;
+    }
     this.entries = list;
     this.#next = next;
     this.news = news;
@@ -233,7 +240,10 @@ export class Sidebar {
     const known = new Set(list.map((e) => e.id));
     list.push(...answer.conversations.filter((/** @type {Entry} */ e) => !known.has(e.id)));
     if (found) found.next = answer.next;
-    else this.#next = answer.next;
+    else {
+      this.#next = answer.next;
+      this.#paged++;
+    }
     return this.#show();
   }
 

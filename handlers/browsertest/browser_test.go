@@ -286,7 +286,9 @@ func (tb *tab) visit(url string) {
 
 func (tb *tab) reload() {
 	tb.t.Helper()
+	tb.eval(`window.stale = true`, nil)
 	tb.do(chromedp.Reload())
+	tb.wait(`!window.stale && document.readyState !== 'loading'`) // a page that is on its way out has no answers
 }
 
 // before runs js in every document the tab will load, before its own scripts.

@@ -176,6 +176,36 @@ func TestTheListIsFetchedAPageAtATime(t *testing.T) {
 	_ = session
 }
 
+// A list that was asked for before there was more on screen takes none of it away.
+func TestALateListTakesNothingAway(t *testing.T) {
+	r := newRig(t)
+	var want []string
+	for i := range 60 {
+		session := chat.NewID()
+		dbtest.Accept(t, r.db, session, fmt.Sprintf("question %02d", i))
+		r.when(session, time.Now().Add(-time.Hour+time.Duration(i)*time.Second))
+		want = append([]string{fmt.Sprintf("question %02d", i)}, want...)
+	}
+	tb := newProfile(t).open("")
+	tb.before(`{ const real = fetch; window.fetch = async (url, init) => {
+		const response = await real(url, init);
+		if (String(url).startsWith('/api/conversations?') && !String(url).includes('before=') && !window.late) {
+			await new Promise((arrive) => { window.late = arrive; });
+		}
+		return response;
+	}; }`)
+	tb.visit(r.url + "/")
+	tb.ready()
+	tb.wait(`window.late`) // what the page asks for when its feed begins
+	tb.titles(want[:50]...)
+	tb.click("#conversations .more a", 1)
+	tb.titles(want...)
+	js[any](tb, `window.late()`)
+	r.titled("", "[[echo alpha]]") // it is asked for again, and now all that is on screen
+	tb.titles(append([]string{"[[echo alpha]]"}, want...)...)
+	tb.wait(`document.querySelector('#conversations .more').hidden`)
+}
+
 // D1, D2: rename in place; an Enter of an input method takes nothing, Escape takes it back.
 func TestRenameInPlace(t *testing.T) {
 	r := newRig(t)
