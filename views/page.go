@@ -97,7 +97,7 @@ func (p ChatPage) title() string {
 
 func (p ChatPage) head() templ.Component {
 	if p.Unfinished() {
-		return refresh()
+		return refresh("/c/" + p.SessionID)
 	}
 	return nil
 }

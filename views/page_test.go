@@ -97,7 +97,7 @@ func TestAPageThatWaitsReloadsWithoutScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	head, _, _ := strings.Cut(out.String(), "</head>")
-	if !strings.Contains(head, `<noscript><meta http-equiv="refresh" content="2"></noscript>`) {
+	if !strings.Contains(head, `<noscript><meta http-equiv="refresh" content="2; url=/c/S1234567"></noscript>`) {
 		t.Error("no refresh in the head")
 	}
 }
