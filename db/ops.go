@@ -154,12 +154,7 @@ const (
 			ELSE 0 END
 		ORDER BY r.id DESC LIMIT ?8`
 
-	sqlSummaryColumns = `SELECT r.id, r.request_id, c.session_id, r.user_id, r.conversation_id, r.kind, r.seq,
-	r.fingerprint, r.state, r.steps, r.attempt, r.owner, r.stop_requested_at IS NOT NULL, r.stop_attempt, r.retry_at,
-	r.refused, r.crashes, r.model, r.params, r.system_prompt, r.price_input, r.price_cached, r.price_output,
-	r.placed, r.parent_seq, r.context_dropped,
-	r.failure_code, r.failure_outcome, r.failure_retry, r.failure_detail,
-	r.created_at, r.updated_at, r.acknowledged_at, r.completed_at, c.deleted_at IS NOT NULL,
+	sqlSummaryColumns = `SELECT ` + sqlRequestFields + `,
 	(SELECT json_group_object(decision, n) FROM (SELECT decision, count(*) AS n FROM arrivals WHERE request_id = r.id GROUP BY 1)),
 	y.dispatched_at, y.first_token_at, s.input_tokens, s.cached_tokens, s.output_tokens, s.estimated, l.micros,
 	(SELECT coalesce(sum(w.micros), 0) FROM ledger w WHERE w.request_id = r.id AND w.kind = 'waste'),

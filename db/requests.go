@@ -383,12 +383,15 @@ func requestDest(r *chat.Request) []any {
 	}
 }
 
-const sqlRequestColumns = `SELECT r.id, r.request_id, c.session_id, r.user_id, r.conversation_id, r.kind, r.seq,
+// sqlRequestFields are what requestDest takes, and whether the conversation is deleted.
+const sqlRequestFields = `r.id, r.request_id, c.session_id, r.user_id, r.conversation_id, r.kind, r.seq,
 	r.fingerprint, r.state, r.steps, r.attempt, r.owner, r.stop_requested_at IS NOT NULL, r.stop_attempt, r.retry_at,
 	r.refused, r.crashes, r.model, r.params, r.system_prompt, r.price_input, r.price_cached, r.price_output,
 	r.placed, r.parent_seq, r.context_dropped,
 	r.failure_code, r.failure_outcome, r.failure_retry, r.failure_detail,
-	r.created_at, r.updated_at, r.acknowledged_at, r.completed_at, c.deleted_at IS NOT NULL
+	r.created_at, r.updated_at, r.acknowledged_at, r.completed_at, c.deleted_at IS NOT NULL`
+
+const sqlRequestColumns = `SELECT ` + sqlRequestFields + `
 	FROM requests r JOIN conversations c ON c.id = r.conversation_id`
 
 const (
