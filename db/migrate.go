@@ -17,10 +17,13 @@ type migration struct {
 
 // migrations[i] upgrades version i+1 to i+2. schema.sql is always the newest
 // version; a test proves that an upgraded old file has exactly its schema.
-var migrations = []migration{{sqlUpgrade2}}
+var migrations = []migration{{sqlUpgrade2}, {sqlUpgrade3}}
 
 //go:embed migrations/2.sql
 var sqlUpgrade2 string
+
+//go:embed migrations/3.sql
+var sqlUpgrade3 string
 
 // claimFile makes sure that there is a file which is ours to write, and that
 // nobody else reads it. It looks through a reading connection, because a writing

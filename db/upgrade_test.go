@@ -47,7 +47,9 @@ func meanings(t *testing.T, path string) (all []string) {
 func oldFile(t *testing.T, version int) string {
 	t.Helper()
 	healthy := copyHealthy(t)
-	forget(t, healthy, carries) // there were no files
+	if version < 2 { // there were no files
+		forget(t, healthy, carries)
+	}
 	schema, err := os.ReadFile(fmt.Sprintf("testdata/schema-%d.sql", version))
 	if err != nil {
 		t.Fatal(err)
@@ -57,17 +59,17 @@ func oldFile(t *testing.T, version int) string {
 	c := raw(t, path, "")
 	mustExec(t, c, `ATTACH '`+healthy+`' AS healthy`)
 	rows, err := c.QueryContext(bg, `SELECT s.name, (SELECT group_concat(c.name) FROM pragma_table_info(s.name) c)
-		FROM main.sqlite_schema s WHERE s.type = 'table' AND s.name NOT LIKE 'sqlite_%'`)
+		FROM main.sqlite_schema s WHERE s.type = 'table' AND s.name NOT LIKE 'sqlite_%' AND s.sql NOT LIKE 'CREATE VIRTUAL%'`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var copies []string
+	var copies []string // a search index is copied by the tables behind it, which are not empty at first
 	for rows.Next() {
 		var table, columns string
 		if err := rows.Scan(&table, &columns); err != nil {
 			t.Fatal(err)
 		}
-		copies = append(copies, fmt.Sprintf(`INSERT INTO main.%s (%s) SELECT %[2]s FROM healthy.%[1]s`, table, columns))
+		copies = append(copies, fmt.Sprintf(`INSERT OR REPLACE INTO main.%s (%s) SELECT %[2]s FROM healthy.%[1]s`, table, columns))
 	}
 	if err := rows.Err(); err != nil {
 		t.Fatal(err)
@@ -119,8 +121,12 @@ func TestAnUpgradedFileIsLikeANewOneAndKeepsWhatItHad(t *testing.T) {
 		if got, want := meanings(t, path), meanings(t, fresh); !slices.Equal(got, want) {
 			t.Errorf("version %d: the upgraded schema differs:\n%s", version, diff(want, got))
 		}
-		// Old conversations are listed, are no news, and are found whether they are in
-		// the index or not.
+		// Old conversations are listed, are as new to their owner as they were (in version 1
+		// nothing was), and are found whether they are in the index or not.
+		before, err := d.News(bg, db.LocalUser)
+		if err != nil || (before == 0) != (version < 2) {
+			t.Errorf("version %d: %d are news (%v)", version, before, err)
+		}
 		for _, indexed := range []bool{false, true} {
 			if indexed {
 				index(t, d)
@@ -141,9 +147,6 @@ func TestAnUpgradedFileIsLikeANewOneAndKeepsWhatItHad(t *testing.T) {
 				}
 				var got []string
 				for _, c := range list {
-					if c.News {
-						t.Errorf("%s is news", c.SessionID)
-					}
 					if c.Named != (c.SessionID == branches) {
 						t.Errorf("%s was named by a person: %t", c.SessionID, c.Named)
 					}
@@ -163,8 +166,8 @@ func TestAnUpgradedFileIsLikeANewOneAndKeepsWhatItHad(t *testing.T) {
 		// And it goes on.
 		dbtest.Answered(t, d, archived, "and now?", "here we go")
 		dbtest.Check(t, d)
-		if n, err := d.News(bg, db.LocalUser); err != nil || n != 1 {
-			t.Errorf("%d are news (%v), want the one that was answered now", n, err)
+		if n, err := d.News(bg, db.LocalUser); err != nil || n != before+1 {
+			t.Errorf("%d are news (%v), want the one that was answered now beside %d", n, err, before)
 		}
 	}
 }

@@ -1,0 +1,2 @@
+-- Version 3: accounts, sessions and keys; what a restore left behind.
+
