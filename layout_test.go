@@ -20,6 +20,7 @@ import (
 var mayImport = map[string][]string{
 	"chat":                 {},
 	"config":               {"chat", "outbox"},
+	"disk":                 {},
 	"llm":                  {"chat"},
 	"llm/llmtest":          {"chat", "llm"},
 	"outbox":               {"chat"},
@@ -28,14 +29,14 @@ var mayImport = map[string][]string{
 	"seal":                 {},
 	"static":               {},
 	"views":                {"chat"},
-	"db":                   {"chat", "search"},
+	"db":                   {"chat", "disk", "search"},
 	"db/dbtest":            {"chat", "db"},
 	"engine":               {"chat", "db", "llm", "outbox"},
 	"catalog":              {"chat", "config", "db", "engine", "llm", "seal"},
 	"handlers":             {"catalog", "chat", "config", "db", "engine", "llm", "search", "static", "views"},
 	"handlers/browsertest": {},
 	"lab":                  {"chat", "db"},
-	"":                     {"catalog", "chat", "config", "db", "engine", "handlers", "lab", "llm", "outbox", "seal", "sink", "static", "views"}, // main
+	"":                     {"catalog", "chat", "config", "db", "disk", "engine", "handlers", "lab", "llm", "outbox", "seal", "sink", "static", "views"}, // main
 }
 
 // chatMayNot lists what would give the domain I/O or a will of its own.

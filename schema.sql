@@ -33,7 +33,8 @@ CREATE TABLE instance (
   purge_horizon INTEGER NOT NULL DEFAULT 0,  -- newest ULID time whose tombstone is gone: unknown ids older than it are never run
   pruned_id     INTEGER NOT NULL DEFAULT 0,  -- evidence of requests up to this id is pruned
   created_at    INTEGER NOT NULL,
-  indexed_tx    INTEGER NOT NULL DEFAULT 0   -- what was written up to this transaction is in the search index
+  indexed_tx    INTEGER NOT NULL DEFAULT 0,  -- what was written up to this transaction is in the search index
+  backed_up_at  INTEGER                      -- this file is a backup of that moment: a restore makes it one to serve. NULL: it is one
 ) STRICT;
 
 CREATE TABLE users (
@@ -542,6 +543,7 @@ CREATE TABLE outbox (
   updated_at  INTEGER NOT NULL,
   settled_at  INTEGER,
   tx          INTEGER NOT NULL,                    -- that wrote it
+  doubted_at  INTEGER,                             -- what a restore lost may have sent it, from then on; NULL: nothing is lost
 
   UNIQUE (request_id, kind, position),
   CHECK ((state = 'delivering') = (owner IS NOT NULL)),
@@ -651,6 +653,23 @@ CREATE TRIGGER audit_no_update BEFORE UPDATE ON audit
 BEGIN SELECT RAISE(ABORT, 'audit is append-only'); END;
 CREATE TRIGGER audit_no_delete BEFORE DELETE ON audit
 BEGIN SELECT RAISE(ABORT, 'audit is append-only'); END;
+
+-- Times that a backup took the place of a file that had gone on. What was accepted in
+-- between is lost, and may have been answered: an unknown id of that time is run only
+-- when a person says so (contract, section 7).
+CREATE TABLE restores (
+  epoch       INTEGER PRIMARY KEY CHECK (epoch > 1),  -- of the file since
+  backup_at   INTEGER NOT NULL,                    -- what was stored until then is there
+  restored_at INTEGER NOT NULL,
+  settled_at  INTEGER,                             -- what the backup had unfinished is decided; NULL: not yet
+  tx          INTEGER NOT NULL
+) STRICT;
+
+CREATE TRIGGER restores_no_update BEFORE UPDATE ON restores
+WHEN OLD.settled_at IS NOT NULL OR NEW.epoch <> OLD.epoch OR NEW.backup_at <> OLD.backup_at OR NEW.restored_at <> OLD.restored_at OR NEW.tx <> OLD.tx
+BEGIN SELECT RAISE(ABORT, 'restores are append-only'); END;
+CREATE TRIGGER restores_no_delete BEFORE DELETE ON restores
+BEGIN SELECT RAISE(ABORT, 'restores are append-only'); END;
 
 -- What search looks things up in. A row a message and a title that a person gave,
 -- with the number of the transaction that wrote it as rowid, so that the newest come

@@ -157,6 +157,9 @@ func Open(o Options) (_ *DB, err error) {
 	if d.writer, err = d.connect(writerPragmas, "rw"); err != nil {
 		return nil, err
 	}
+	if err := d.refuseBackup(); err != nil {
+		return nil, err
+	}
 	if err := d.upgrade(o.Schema, o.migrations); err != nil {
 		return nil, err
 	}

@@ -32,6 +32,10 @@ var (
 	// ErrParent: the named parent is no message of this conversation that such a
 	// request can hang under.
 	ErrParent = errors.New("the parent is not a message this can follow")
+	// ErrNoRoom: the disk has not the room for a copy; none was begun.
+	ErrNoRoom = errors.New("not enough room on the disk")
+	// ErrDamaged: the structure of the file is broken.
+	ErrDamaged = errors.New("the file is damaged")
 	// ErrAttachment: this user has uploaded no such file, or it was never sent and is
 	// gone; nothing was stored.
 	ErrAttachment = errors.New("there is no such attachment")

@@ -456,7 +456,7 @@ func TestEveryWriterIsInTheFaultTable(t *testing.T) {
 	typ := reflect.TypeFor[*db.DB]()
 	for i := range typ.NumMethod() {
 		m := typ.Method(i).Name
-		reads := slices.Contains([]string{"Requests", "Totals", "Archive", "Attachments", "AttemptReason", "Content", "Conversations", "CutShort", "Delivering", "DestinationDisabled", "Due", "File", "Find", "FrozenContext", "Instance", "LedgerBefore", "Load", "LookUp", "News", "Outbox", "Outgoing", "PartialText", "Path", "Proposals", "PurgeHorizon", "Receipt", "Record", "RecordOf", "RunName", "Sessions", "Spending", "Spent", "Thread", "ThreadAt", "Turns", "UndoUntil",
+		reads := slices.Contains([]string{"Requests", "Totals", "Archive", "Backup", "Examine", "Attachments", "AttemptReason", "Content", "Conversations", "CutShort", "Delivering", "DestinationDisabled", "Due", "File", "Find", "FrozenContext", "Instance", "LedgerBefore", "Load", "LookUp", "News", "Outbox", "Outgoing", "PartialText", "Path", "Proposals", "PurgeHorizon", "Receipt", "Record", "RecordOf", "RunName", "Sessions", "Spending", "Spent", "Thread", "ThreadAt", "Turns", "UndoUntil",
 			"Unfinished", "Verify"}, m)
 		covered := slices.ContainsFunc(writes, func(w write) bool { name, _, _ := strings.Cut(w.name, " "); return name == m })
 		if !reads && !covered && !slices.Contains(noWriters, m) {
@@ -474,7 +474,7 @@ func contents(t *testing.T, d *db.DB) []string {
 	t.Helper()
 	var all []string
 	for _, table := range []string{"instance", "users", "conversations", "requests", "transitions", "arrivals", "attempts", "partials", "snapshots", "messages", "ledger", "processed", "tombstones", "settings", "models",
-		"declarations", "decisions", "verdicts", "outbox", "deliveries", "callbacks", "disabled_destinations", "audit", "contents", "attachments", "carried"} {
+		"declarations", "decisions", "verdicts", "outbox", "deliveries", "callbacks", "disabled_destinations", "audit", "contents", "attachments", "carried", "restores"} {
 		columns, err := db.Text(bg, d, `SELECT group_concat('"' || name || '"') FROM pragma_table_info(?) WHERE name NOT LIKE '%\_at' ESCAPE '\'
 			AND name NOT IN ('at', 'lease_until', 'purge_horizon') AND name <> 'tx' AND name NOT LIKE '%\_tx' ESCAPE '\'`, table)
 		if err != nil {

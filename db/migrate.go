@@ -73,6 +73,10 @@ func (d *DB) upgrade(schema string, migrations []migration) error {
 	case version == want:
 		return nil
 	}
+	// One copy, and what a migration may write anew.
+	if err := d.roomFor(filepath.Dir(d.path), 2); err != nil {
+		return fmt.Errorf("upgrade from version %d to %d (nothing was changed): %w", version, want, err)
+	}
 	copy := fmt.Sprintf("%s.v%d-%s.bak", d.path, version, time.Now().UTC().Format("20060102T150405"))
 	if err := d.backup(copy); err != nil {
 		return fmt.Errorf("copy before the upgrade from version %d to %d (nothing was changed): %w", version, want, err)
@@ -85,6 +89,25 @@ func (d *DB) upgrade(schema string, migrations []migration) error {
 	}
 	return nil
 }
+
+// refuseBackup refuses to serve a backup as it is: what it lost since could be asked
+// a second time, and nobody would know.
+func (d *DB) refuseBackup() error {
+	version, _, _, err := d.fileVersion(d.writer)
+	if err != nil || version < backupsSince {
+		return err
+	}
+	var at time.Time
+	if _, err := d.writer.queryRow(sqlSelectBackedUp, nil, &at); err != nil || at.IsZero() {
+		return err
+	}
+	return fmt.Errorf("%s is a backup of %s: `semel restore FILE` makes a file of it that can be served", d.path, at.Format(time.RFC3339))
+}
+
+// backupsSince is the first schema version whose backups say that they are.
+const backupsSince = 3
+
+const sqlSelectBackedUp = `SELECT backed_up_at FROM instance`
 
 func (d *DB) create(schema string, version int) error {
 	now := time.Now().UnixMilli()
@@ -144,8 +167,8 @@ func newerErr(path string, version, want int) error {
 	return fmt.Errorf("%s was written by a newer Semel (schema version %d, this program knows %d): install that version, or restore a backup", path, version, want)
 }
 
-// backup writes a checked copy of the file to path, mode 0600. It never replaces
-// a file.
+// backup writes a checked copy of a file of an earlier version to path, mode 0600. It
+// never replaces a file. The copy is as that version's program left it.
 func (d *DB) backup(path string) (err error) {
 	// Made by us first, because VACUUM INTO would make it readable by others; it
 	// accepts an existing empty file.
@@ -161,7 +184,7 @@ func (d *DB) backup(path string) (err error) {
 			err = errors.Join(err, os.Remove(path))
 		}
 	}()
-	if _, err := d.writer.exec("VACUUM INTO ?", path); err != nil {
+	if err := d.copyTo(context.Background(), path); err != nil {
 		return err
 	}
 	if err := syncFile(path); err != nil {

@@ -51,6 +51,8 @@ var mayScan = map[string]map[string]string{
 	"sqlSelectPrunable":      {"instance": "one row"},
 	"sqlInsertArrival":       {"instance": "one row"},
 	"sqlSelectTx":            {"instance": "one row"},
+	"sqlMarkBackup":          {"instance": "one row"},
+	"sqlSelectBackedUp":      {"instance": "one row"},
 	"sqlSelectModels":        {"models": "a handful of rows, all of them wanted"},
 	"sqlUpdateTx":            {"instance": "one row"},
 	"sqlSummaryColumns":      {"requests": "a beginning of another, never run as it is"},

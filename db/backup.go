@@ -1,0 +1,207 @@
+package db
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql/driver"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"semel/disk"
+)
+
+// A Backup is a copy that was made and checked.
+type Backup struct {
+	Path     string
+	At       time.Time // what was stored before is in it
+	Bytes    int64
+	Requests int64
+	Checks   int // invariants that hold in it
+	SHA256   string
+	Took     time.Duration
+}
+
+// Incomplete is in the name of a backup that is not finished, or never was.
+const Incomplete = ".incomplete-"
+
+// Backup writes a copy of the database to path, which must not exist, while others
+// read and write it. The copy is of one moment, readable by its owner alone, durable,
+// and has been read back whole, every invariant, before it has its name.
+//
+// If we die at any moment, what is left has no name of a backup.
+func (d *DB) Backup(ctx context.Context, path string) (b Backup, err error) {
+	started := time.Now()
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return b, errors.Join(err, fmt.Errorf("%s: %w", path, fs.ErrExist))
+	}
+	if err := d.roomFor(filepath.Dir(path), 1); err != nil {
+		return b, err
+	}
+	// For its owner alone from the beginning: VACUUM INTO takes an empty file as it is.
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+Incomplete+"*")
+	if err != nil {
+		return b, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	if err := f.Close(); err != nil {
+		return b, err
+	}
+	// Before the copy begins: whatever is stored from here on may be missing in it.
+	b = Backup{Path: path, At: time.Now()}
+	if err := d.copyTo(ctx, f.Name()); err != nil {
+		return b, err
+	}
+	if err := d.mark(f.Name(), b.At); err != nil {
+		return b, err
+	}
+	if err := d.examine(ctx, f.Name(), &b); err != nil {
+		return b, err
+	}
+	if b.Bytes, b.SHA256, err = digest(f.Name()); err != nil {
+		return b, err
+	}
+	if err := syncFile(f.Name()); err != nil {
+		return b, err
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return b, fmt.Errorf("%s: %w", path, fs.ErrExist) // made meanwhile
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return b, err
+	}
+	b.Took = time.Since(started)
+	return b, syncFolder(filepath.Dir(path))
+}
+
+// copyTo writes what the file has now to the empty file at path, on a connection of
+// its own: nobody waits for it but the WAL, which grows until it is done.
+func (d *DB) copyTo(ctx context.Context, path string) (err error) {
+	c, err := d.connect(copyPragmas, "ro")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	_, err = c.raw.(driver.ExecerContext).ExecContext(ctx, "VACUUM INTO ?", []driver.NamedValue{{Ordinal: 1, Value: path}})
+	if err != nil {
+		return fmt.Errorf("copy %s: %w", d.path, err)
+	}
+	return nil
+}
+
+// copyPragmas are not query_only, which would forbid the copy to be written, too.
+var copyPragmas = []string{"trusted_schema(0)", "busy_timeout(5000)", "temp_store(MEMORY)", "mmap_size(0)", "cache_size(-4000)"}
+
+// mark makes the copy at path say that it is one, and of when.
+func (d *DB) mark(path string, at time.Time) (err error) {
+	raw, err := d.open(dsn(path, "rw", []string{"journal_mode(MEMORY)", "trusted_schema(0)"}))
+	if err != nil {
+		return err
+	}
+	c := newConn(raw)
+	defer func() { err = errors.Join(err, c.close()) }()
+	_, err = c.exec(sqlMarkBackup, at)
+	return err
+}
+
+// examine reads the whole copy at path back.
+func (d *DB) examine(ctx context.Context, path string, b *Backup) (err error) {
+	c, err := Open(Options{Path: path, ReadOnly: true, Readers: 1, Driver: d.open})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	if b.Checks, err = c.Examine(ctx); err != nil {
+		return fmt.Errorf("the copy is no good: %w", err)
+	}
+	return c.readOne(ctx, func(c *conn) error {
+		_, err := c.queryRow(sqlCountRequests, nil, &b.Requests)
+		return err
+	})
+}
+
+// Examine reads the whole file: its structure, page by page, and every invariant. It
+// returns how many there are; an error names what does not hold, or why that could not
+// be found out.
+func (d *DB) Examine(ctx context.Context) (checks int, err error) {
+	err = d.readOne(ctx, func(c *conn) error {
+		var verdict string
+		if _, err := c.queryRow("PRAGMA integrity_check(1)", nil, &verdict); err != nil {
+			return err
+		}
+		if verdict != "ok" {
+			return fmt.Errorf("%w: %s", ErrDamaged, verdict)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	list, err := d.Verify(ctx)
+	for _, c := range list {
+		if c.Count > 0 {
+			err = errors.Join(err, fmt.Errorf("invariant %s (%s) is violated %d times: %s", c.ID, c.Name, c.Count, c.Samples[0]))
+		}
+	}
+	return len(list), err
+}
+
+// digest returns the size of a file and its SHA-256.
+func digest(path string) (size int64, sum string, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	h := sha256.New()
+	if size, err = io.Copy(h, f); err != nil {
+		return 0, "", err
+	}
+	return size, hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// roomFor refuses to begin what would fill the disk: it wants times the size of the
+// database, with what is in its WAL, in folder.
+func (d *DB) roomFor(folder string, times int64) error {
+	size, err := d.size()
+	if err != nil {
+		return err
+	}
+	s, err := disk.At(folder)
+	if err != nil {
+		return err
+	}
+	if s.Free < times*size {
+		return fmt.Errorf("%w: %s has %s free, and %s are needed", ErrNoRoom, folder, disk.Bytes(s.Free), disk.Bytes(times*size))
+	}
+	return nil
+}
+
+// size is that of the file with its WAL.
+func (d *DB) size() (n int64, err error) {
+	for _, name := range []string{d.path, d.path + "-wal"} {
+		fi, err := os.Stat(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		n += fi.Size()
+	}
+	return n, nil
+}
+
+const (
+	sqlMarkBackup    = `UPDATE instance SET backed_up_at = ?`
+	sqlCountRequests = `SELECT count(*) FROM requests`
+)
