@@ -35,8 +35,9 @@ var mayImport = map[string][]string{
 	"catalog":              {"chat", "config", "db", "engine", "llm", "seal"},
 	"handlers":             {"catalog", "chat", "config", "db", "engine", "llm", "search", "static", "views"},
 	"handlers/browsertest": {},
-	"lab":                  {"chat", "db"},
-	"":                     {"catalog", "chat", "config", "db", "disk", "engine", "handlers", "lab", "llm", "outbox", "seal", "sink", "static", "views"}, // main
+	"lab":                  {"chat", "db", "llm", "sink"},
+	"lab/naive":            {"chat", "llm", "outbox"},
+	"":                     {"catalog", "chat", "config", "db", "disk", "engine", "handlers", "lab", "lab/naive", "llm", "outbox", "seal", "sink", "static", "views"}, // main
 }
 
 // chatMayNot lists what would give the domain I/O or a will of its own.

@@ -44,11 +44,19 @@ func TestLanguagesHaveTheSameMessages(t *testing.T) {
 }
 
 // A message is used when its key stands in quotes somewhere; a key that is asked
-// for must exist. Those of problems are made from their codes.
+// for must exist. Those of problems are made from their codes; the lab hands keys
+// around.
 func TestMessagesAndTheirUsesAgree(t *testing.T) {
 	asked := regexp.MustCompile(`\.[TN]\("([^"]+)"|\bt\('([^']+)'`)
 	used := map[string]bool{}
 	source := readSources(t, "*.go", "*.templ", "../handlers/*.go", "../static/*.js")
+	lab := readSources(t, "../lab/*.go")
+	for _, m := range regexp.MustCompile(`"(lab\.[a-z_]+\.[a-z_]+)"`).FindAllStringSubmatch(lab, -1) {
+		used[m[1]] = true
+		if _, ok := Locales[0].texts[m[1]]; !ok {
+			t.Errorf("there is no message %q, which the lab says", m[1])
+		}
+	}
 	for _, m := range asked.FindAllStringSubmatch(source, -1) {
 		key := m[1] + m[2]
 		used[key] = true
