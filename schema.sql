@@ -641,13 +641,14 @@ CREATE TABLE audit (
   id     INTEGER PRIMARY KEY,
   at     INTEGER NOT NULL,
   actor  TEXT    NOT NULL,
-  action TEXT    NOT NULL,                         -- redrive, abandon, compensate, refund, adjustment
+  action TEXT    NOT NULL,                         -- redrive, abandon, compensate, refund, adjustment, stop, release, retry, reveal
   object TEXT    NOT NULL,                         -- a webhook id, or a request
   reason TEXT    NOT NULL,
   key    TEXT,                                     -- of whoever may ask twice for the same; NULL where that cannot do it twice
   tx     INTEGER NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX audit_key ON audit (key) WHERE key IS NOT NULL;
+CREATE INDEX audit_object ON audit (object);
 
 CREATE TRIGGER audit_no_update BEFORE UPDATE ON audit
 BEGIN SELECT RAISE(ABORT, 'audit is append-only'); END;

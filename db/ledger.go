@@ -103,7 +103,7 @@ func (d *DB) Correct(ctx context.Context, c Correction) error {
 		if err != nil {
 			return err
 		}
-		object := fmt.Sprintf("request:%d", r.ID)
+		object := requestObject(r.ID)
 		var action, about, reason string
 		var micros int64
 		made, err := tx.queryRow(sqlSelectCorrection, []any{r.ID, c.Key}, &action, &about, &reason, &micros)

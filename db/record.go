@@ -126,8 +126,9 @@ type Receipt struct {
 	Snapshot    []byte // its SHA-256; nil when there is none
 	Ledger      []LedgerRow
 	Decisions   []Decided
-	Sent        []Sent // in order of their writing
-	Pruned      bool   // repeats among the arrivals may be gone
+	Sent        []Sent     // in order of their writing
+	Deeds       []AuditRow // what was done to it by hand
+	Pruned      bool       // repeats among the arrivals may be gone
 }
 
 // An Arrival is one time the id came in.
@@ -224,6 +225,9 @@ func (c *conn) evidence(rc *Receipt) error {
 		return err
 	}
 	if err = c.followed(rc); err != nil {
+		return err
+	}
+	if err = c.deeds(rc); err != nil {
 		return err
 	}
 	if _, err = c.queryRow(sqlSelectPruned, id, &rc.Pruned); err != nil {

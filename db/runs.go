@@ -271,13 +271,22 @@ type Restart struct {
 	Actor  string
 	Model  string // "" keeps the model, and its price where it was frozen here
 	Price  chat.Price
+	Deed   *Deed // of a person of operations; nil where its owner asks
 }
 
 // Restart moves a failed request that r describes back to pending. Two callers
-// that saw the same attempt start one: the other gets ErrFenced. Errors: ErrGone
-// when the conversation is deleted.
+// that saw the same attempt start one: the other gets ErrFenced, and so does who does
+// again what its Deed is written down for. Errors: ErrGone when the conversation is
+// deleted, ErrKeyReused.
 func (d *DB) Restart(ctx context.Context, r chat.Request, s Restart) (chat.Request, error) {
 	return d.change(ctx, r, func(tx *Tx, r *chat.Request) error {
+		if s.Deed != nil {
+			if err := tx.byHand("retry", *r, *s.Deed); errors.Is(err, ErrDone) {
+				return ErrFenced
+			} else if err != nil {
+				return err
+			}
+		}
 		var deleted bool
 		if _, err := tx.queryRow(sqlSelectConversationDeleted, []any{r.Key.SessionID, r.Key.UserID}, new(int64), &deleted); err != nil {
 			return err

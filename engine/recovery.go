@@ -125,7 +125,9 @@ func (e *Engine) reap() {
 	for _, j := range lost {
 		_, r := j.live.silence()
 		e.log.Error("a worker lost its lease", "request_id", r.Key.RequestID, "attempt", r.Attempt)
-		e.seize(ctx, j, r)
+		if err := e.seize(ctx, j, r); err != nil {
+			e.log.Error("take over", "request_id", r.Key.RequestID, "error", err)
+		}
 	}
 	if err := e.sweep(ctx); err != nil {
 		e.log.Error("sweep", "error", err)
@@ -141,14 +143,13 @@ func (e *Engine) cameRound() {
 }
 
 // seize takes a running job from its worker and decides about it.
-func (e *Engine) seize(ctx context.Context, j *job, r chat.Request) {
+func (e *Engine) seize(ctx context.Context, j *job, r chat.Request) error {
 	now, err := e.takeOver(ctx, r, "reaper:"+e.life, chat.OutcomeFenced)
 	if errors.Is(err, db.ErrFenced) {
-		return // it was alive after all
+		return nil // it was alive after all
 	}
 	if err != nil {
-		e.log.Error("take over", "request_id", r.Key.RequestID, "error", err)
-		return
+		return err
 	}
 	j.live.stop(r.Attempt, errFenced)
 	var next *job
@@ -164,6 +165,41 @@ func (e *Engine) seize(ctx context.Context, j *job, r chat.Request) {
 	if next == nil {
 		e.release(j.live, now)
 	}
+	return nil
+}
+
+// Release takes a request from whoever is answering it, as the reaper does after a
+// lease: for a person who does not want to wait for that. attempt is the one the person
+// saw. It returns the request as it is then; doing it again changes nothing. Errors:
+// [db.ErrNotFound], [db.ErrGone]; [db.ErrNotNow] when that attempt is not being answered;
+// problems that say to ask again.
+func (e *Engine) Release(ctx context.Context, k chat.Key, attempt int64, deed db.Deed) (chat.Request, error) {
+	ctx = context.WithoutCancel(ctx)
+	r, err := e.db.Find(ctx, k)
+	if err == nil {
+		r, err = e.db.Release(ctx, r.ID, attempt, deed)
+	}
+	if err == nil && r.State == chat.StateGenerating && r.Attempt == attempt {
+		e.log.Warn("released by hand", "request_id", k.RequestID, "attempt", attempt, "actor", deed.Actor)
+		e.mu.Lock()
+		var j *job
+		if c := e.sched.conversations[r.ConversationID]; c != nil && c.running != nil && c.running.id == r.ID {
+			j = c.running
+		}
+		e.mu.Unlock()
+		if j != nil {
+			err = e.seize(ctx, j, r)
+		} else {
+			err = e.sweep(ctx)
+		}
+	}
+	if err == nil {
+		r, err = e.db.Load(ctx, r.ID)
+	}
+	if err != nil {
+		err = e.storageProblem(k.RequestID, err)
+	}
+	return r, err
 }
 
 // sweep tracks stored requests that wait and that nobody has in care, which only

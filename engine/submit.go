@@ -385,6 +385,12 @@ func joinedOrReplayed(r chat.Request) chat.Decision {
 // Retry is a person's wish to ask a failed request again, for the attempt the
 // person saw: a stale one joins what is there. model "" keeps the model.
 func (e *Engine) Retry(ctx context.Context, k chat.Key, attempt int64, model string) (Result, error) {
+	return e.RetryByHand(ctx, k, attempt, model, nil)
+}
+
+// RetryByHand is Retry for a person of operations, whose deed is written down. Errors as
+// Retry, and [db.ErrKeyReused].
+func (e *Engine) RetryByHand(ctx context.Context, k chat.Key, attempt int64, model string, deed *db.Deed) (Result, error) {
 	r, err := e.db.Find(ctx, k)
 	if err != nil {
 		return Result{}, err
@@ -393,7 +399,10 @@ func (e *Engine) Retry(ctx context.Context, k chat.Key, attempt int64, model str
 		e.adopt(r)
 		return Result{Request: r, Decision: joinedOrReplayed(r)}, nil
 	}
-	s := db.Restart{Reason: db.ReasonExplicit, Actor: actor(r), Model: model}
+	s := db.Restart{Reason: db.ReasonExplicit, Actor: actor(r), Model: model, Deed: deed}
+	if deed != nil {
+		s.Actor = deed.Actor
+	}
 	name := model
 	if name == "" {
 		name = r.Model
@@ -413,13 +422,19 @@ func (e *Engine) Retry(ctx context.Context, k chat.Key, attempt int64, model str
 // acts. Stop returns the request as it is then; a running call is cancelled
 // within a second.
 func (e *Engine) Stop(ctx context.Context, k chat.Key, attempt int64) (chat.Request, error) {
+	return e.StopByHand(ctx, k, attempt, nil)
+}
+
+// StopByHand is Stop for a person of operations, whose deed is written down where there
+// is something to stop.
+func (e *Engine) StopByHand(ctx context.Context, k chat.Key, attempt int64, deed *db.Deed) (chat.Request, error) {
 	ctx = context.WithoutCancel(ctx)
 	for {
 		r, err := e.db.Find(ctx, k)
 		if err != nil {
 			return r, err
 		}
-		r, err = e.stop(ctx, r, attempt)
+		r, err = e.stop(ctx, r, attempt, deed)
 		if errors.Is(err, db.ErrFenced) {
 			continue // it moved on between the look and the write: look again
 		}
@@ -430,21 +445,31 @@ func (e *Engine) Stop(ctx context.Context, k chat.Key, attempt int64) (chat.Requ
 	}
 }
 
-func (e *Engine) stop(ctx context.Context, r chat.Request, attempt int64) (chat.Request, error) {
+func (e *Engine) stop(ctx context.Context, r chat.Request, attempt int64, deed *db.Deed) (chat.Request, error) {
 	if !r.State.Live() || (attempt != 0 && attempt != r.Attempt) {
 		return r, nil
 	}
-	if r.State == chat.StatePending {
-		l := e.Live(r.ID) // before the write: after it, another may have restarted the request
-		n, err := e.db.FailWaiting(ctx, r, actor(r), stoppedFailure(chat.OutcomeNone))
-		if err != nil {
-			return r, err
+	l := e.Live(r.ID) // before the write: after it, another may have restarted the request
+	n, err := r, error(nil)
+	switch f := stoppedFailure(chat.OutcomeNone); {
+	case deed != nil:
+		n, err = e.db.StopByHand(ctx, r, f, *deed)
+	case r.State == chat.StatePending:
+		n, err = e.db.FailWaiting(ctx, r, actor(r), f)
+	default:
+		err = e.db.RequestStop(ctx, r)
+	}
+	if errors.Is(err, db.ErrDone) { // and maybe cut off before it acted
+		if n, err = e.db.Load(ctx, r.ID); err == nil && (!n.StopRequested || n.StopAttempt != r.Attempt) {
+			return n, nil
 		}
+	}
+	if err != nil {
+		return r, err
+	}
+	if r.State == chat.StatePending {
 		e.release(l, n)
 		return n, nil
-	}
-	if err := e.db.RequestStop(ctx, r); err != nil {
-		return r, err
 	}
 	if l := e.Live(r.ID); l != nil {
 		l.stop(r.Attempt, errStopped)

@@ -18,3 +18,5 @@ WHEN OLD.settled_at IS NOT NULL OR NEW.epoch <> OLD.epoch OR NEW.backup_at <> OL
 BEGIN SELECT RAISE(ABORT, 'restores are append-only'); END;
 CREATE TRIGGER restores_no_delete BEFORE DELETE ON restores
 BEGIN SELECT RAISE(ABORT, 'restores are append-only'); END;
+-- What was done to a request by hand is a part of its receipt.
+CREATE INDEX audit_object ON audit (object);
