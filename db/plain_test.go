@@ -126,7 +126,7 @@ func (p *plain) accept(s Submission) (chat.Request, error) {
 		var deleted, archived bool
 		var next int64
 		var model, params string
-		err := p.stmt(sqlAdvanceConversation).QueryRow(2, now, s.Key.SessionID, s.Key.UserID).
+		err := p.stmt(sqlSelectForAccept).QueryRow(s.Key.SessionID, s.Key.UserID).
 			Scan(&r.ConversationID, &next, &deleted, &archived, &model, &params, &r.SystemPrompt)
 		digests := [][]byte{tombstone(s.Key)}
 		if err == sql.ErrNoRows {
@@ -140,12 +140,14 @@ func (p *plain) accept(s Submission) (chat.Request, error) {
 			}
 		}
 		if err == sql.ErrNoRows {
-			next = 3
-			if r.ConversationID, err = p.insert(sqlInsertConversation, s.Key.SessionID, s.Key.UserID, s.Title, "", "{}", next, now, now); err != nil {
+			next = 1
+			if r.ConversationID, err = p.insert(sqlInsertConversation, s.Key.SessionID, s.Key.UserID, s.Title, "", "{}", next+2, now, now); err != nil {
 				return err
 			}
+		} else if err := p.exec(sqlAdvanceConversation, next+2, now, r.ConversationID); err != nil {
+			return err
 		}
-		r.Seq = next - 2
+		r.Seq = next
 		r.ID, err = p.insert(sqlInsertRequest, s.Key.RequestID, r.ConversationID, s.Key.UserID, string(s.Kind), r.Seq,
 			[]byte(s.Fingerprint), r.Model, "{}", r.SystemPrompt, r.Price.Input, r.Price.Cached, r.Price.Output, 0, tx, now, now)
 		if err != nil {

@@ -29,12 +29,6 @@ func (tx *Tx) insert(sql string, args ...any) (int64, error) {
 	return tx.conn.insert(sql, args...)
 }
 
-// change1 is queryRow for a statement that changes what it returns.
-func (tx *Tx) change1(sql string, args []any, dest ...any) (found bool, err error) {
-	tx.wrote = true
-	return tx.queryRow(sql, args, dest...)
-}
-
 // An op is one caller waiting for its turn.
 type op struct {
 	ctx  context.Context

@@ -74,13 +74,19 @@ func (tx *Tx) accept(s Submission) (chat.Request, error) {
 	var next int64
 	var deleted, archived bool
 	var convModel, convParams string
-	found, err := tx.change1(sqlAdvanceConversation, []any{reserved, tx.now, s.Key.SessionID, s.Key.UserID},
+	found, err := tx.queryRow(sqlSelectForAccept, []any{s.Key.SessionID, s.Key.UserID},
 		&r.ConversationID, &next, &deleted, &archived, &convModel, &convParams, &r.SystemPrompt)
 	if err != nil {
-		return r, fmt.Errorf("advance conversation: %w", err)
+		return r, fmt.Errorf("select conversation: %w", err)
 	}
 	if deleted {
 		return r, ErrGone
+	}
+	if found {
+		r.Seq = next
+		if _, err := tx.exec(sqlAdvanceConversation, next+reserved, tx.now, r.ConversationID); err != nil {
+			return r, fmt.Errorf("advance conversation: %w", err)
+		}
 	}
 	if archived { // who asks in it wants it back; apart, because it moves two more indexes
 		if _, err := tx.exec(sqlUnarchive, r.ConversationID); err != nil {
@@ -100,14 +106,13 @@ func (tx *Tx) accept(s Submission) (chat.Request, error) {
 		if at, timed := chat.IDTime(s.Key.SessionID); timed && at.UnixMilli() <= s.horizon {
 			return r, ErrGone // its tombstone is forgotten
 		}
-		next = 1 + reserved
+		r.Seq = 1
 		r.SystemPrompt, convParams = chosen.SystemPrompt, chosen.Params
-		r.ConversationID, err = tx.insert(sqlInsertConversation, s.Key.SessionID, s.Key.UserID, s.Title, r.SystemPrompt, convParams, next, tx.now, tx.now)
+		r.ConversationID, err = tx.insert(sqlInsertConversation, s.Key.SessionID, s.Key.UserID, s.Title, r.SystemPrompt, convParams, r.Seq+reserved, tx.now, tx.now)
 		if err != nil {
 			return r, fmt.Errorf("create conversation: %w", err)
 		}
 	}
-	r.Seq = next - reserved
 	if r.Model == "" {
 		r.Model = convModel
 	}
@@ -422,8 +427,12 @@ const (
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
 
 	// What fails after it undoes it.
-	sqlAdvanceConversation = `UPDATE conversations SET next_seq = next_seq + ?, updated_at = ? WHERE session_id = ? AND user_id = ?
-		RETURNING id, next_seq, deleted_at IS NOT NULL, archived_at IS NOT NULL, model, params, system_prompt`
+	// Apart from sqlAdvanceConversation, because SQLite keeps what a RETURNING gives in
+	// a table of its own: together they cost twice as much.
+	sqlSelectForAccept = `SELECT id, next_seq, deleted_at IS NOT NULL, archived_at IS NOT NULL, model, params, system_prompt
+		FROM conversations WHERE session_id = ? AND user_id = ?`
+
+	sqlAdvanceConversation = `UPDATE conversations SET next_seq = ?, updated_at = ? WHERE id = ?`
 
 	sqlInsertFirstTransition = `INSERT INTO transitions (request_id, n, from_state, to_state, attempt, actor, reason, at, tx)
 		VALUES (?, 1, 'new', 'pending', 0, ?, 'accepted', ?, ?)`

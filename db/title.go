@@ -16,11 +16,13 @@ const longestTitle = 60
 // first line that has any, without the marks of Markdown and without what a model
 // thought, cut between words where it is long. It is "" when there are no words.
 func Title(text string) string {
-	text = thought.ReplaceAllString(text, "")
+	if strings.Contains(text, "<") {
+		text = thought.ReplaceAllString(text, "")
+	}
 	plain := ""
 	fenced := false
 	for line := range strings.Lines(text) {
-		if fence.MatchString(line) {
+		if start := strings.TrimLeftFunc(line, unicode.IsSpace); strings.HasPrefix(start, "```") || strings.HasPrefix(start, "~~~") {
 			fenced = !fenced
 			continue
 		}
@@ -39,7 +41,6 @@ func Title(text string) string {
 
 var (
 	thought = regexp.MustCompile(`(?is)<(think|thinking)>.*?(</(think|thinking)>|$)`)
-	fence   = regexp.MustCompile("^\\s*(```|~~~)")
 	rule    = regexp.MustCompile(`^\s*([-*_=]\s*){3,}$`)
 	opening = regexp.MustCompile(`^\s*(#{1,6}\s+|>\s*|[-*+]\s+(\[[ xX]\]\s+)?|\d{1,3}[.)]\s+)+`)
 	link    = regexp.MustCompile(`!?\[([^\[\]]+)\]\([^()\s]*\)`)
@@ -47,15 +48,28 @@ var (
 	literal = regexp.MustCompile("`+([^`]+)`+")
 )
 
-// withoutMarks returns the words of a line of Markdown.
+// withoutMarks returns the words of a line of Markdown. Every question passes here, and
+// most have no marks: an expression is tried only where what it needs is there.
 func withoutMarks(line string) string {
-	if rule.MatchString(strings.TrimRight(line, "\r\n")) {
+	line = strings.Join(strings.Fields(line), " ")
+	if line == "" {
 		return ""
 	}
-	line = opening.ReplaceAllString(line, "")
-	line = link.ReplaceAllString(line, "$1")
-	line = literal.ReplaceAllString(line, "$1")
-	line = strong.ReplaceAllString(line, "$1$2")
+	if strings.IndexByte("-*_=#>+0123456789", line[0]) >= 0 {
+		if rule.MatchString(line) {
+			return ""
+		}
+		line = opening.ReplaceAllString(line+" ", "")
+	}
+	if strings.Contains(line, "](") {
+		line = link.ReplaceAllString(line, "$1")
+	}
+	if strings.Contains(line, "`") {
+		line = literal.ReplaceAllString(line, "$1")
+	}
+	if strings.Contains(line, "**") || strings.Contains(line, "~~") {
+		line = strong.ReplaceAllString(line, "$1$2")
+	}
 	return strings.Join(strings.Fields(line), " ")
 }
 

@@ -94,6 +94,7 @@ type Engine struct {
 	sched     scheduler                  // under mu
 	lives     map[int64]*Live            // under mu; every request that waits for its answer
 	accepting map[chat.Key]chan struct{} // under mu; acceptances under way, closed when decided
+	recent    recently                   // under mu; keys that arrived as new
 	limiters  map[int64]*limiter         // under mu
 	draining  bool                       // under mu
 

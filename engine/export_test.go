@@ -3,7 +3,12 @@ package engine
 import (
 	"fmt"
 	"time"
+
+	"semel/chat"
 )
+
+// Minted reports whether an arrival with this key would be taken for new unseen.
+func (e *Engine) Minted(k chat.Key) bool { return e.minted(k) }
 
 // Idle returns what the engine still holds when nothing waits for an answer: it
 // should be nothing.

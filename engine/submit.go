@@ -61,31 +61,46 @@ func (e *Engine) Submit(ctx context.Context, a Ask) (_ Result, err error) {
 			return Result{}, err
 		}
 	}
+	// An id that was made just now is most likely new. Its acceptance finds out whether it
+	// is, so the look that costs a fifth of an acceptance is left out, until anything is
+	// in its way: a repeat is never refused for what would refuse a new intent.
+	look := !e.minted(a.Key)
 	for collisions := 0; collisions < 3; {
-		r, err := e.db.LookUp(ctx, a.Key)
-		switch {
-		case err == nil:
-			return e.repeat(ctx, r, a)
-		case errors.Is(err, db.ErrGone):
-			p := conversationGone(a.Key.RequestID)
-			if r.ID != 0 { // accepted before its conversation was deleted
-				e.Answered(Result{Request: r, Decision: chat.DecisionExpired}, a.Source, p.Status)
+		if look {
+			r, err := e.db.LookUp(ctx, a.Key)
+			switch {
+			case err == nil:
+				return e.repeat(ctx, r, a)
+			case errors.Is(err, db.ErrGone):
+				p := conversationGone(a.Key.RequestID)
+				if r.ID != 0 { // accepted before its conversation was deleted
+					e.Answered(Result{Request: r, Decision: chat.DecisionExpired}, a.Source, p.Status)
+				}
+				return Result{}, p
+			case !errors.Is(err, db.ErrNotFound):
+				return Result{}, err
 			}
-			return Result{}, p
-		case !errors.Is(err, db.ErrNotFound):
-			return Result{}, err
 		}
-		if p := e.admit(a); p != nil {
+		looked := look
+		look = true
+		p := e.admit(a)
+		if p == nil {
+			var err error
+			if p, err = e.overspent(ctx, a.Key.UserID, a.Key.RequestID); err != nil {
+				return Result{}, err
+			}
+		}
+		if p != nil && looked {
 			return Result{}, p
 		}
-		if p, err := e.overspent(ctx, a.Key.UserID, a.Key.RequestID); err != nil || p != nil {
-			return Result{}, asError(p, err)
+		if p != nil {
+			continue
 		}
 		other, p := e.reserve(a.Key)
 		if p != nil {
 			// No room for a new intent; but is it one? Its acceptance may have ended
 			// since we looked.
-			if r, err = e.db.LookUp(ctx, a.Key); err == nil {
+			if r, err := e.db.LookUp(ctx, a.Key); err == nil {
 				return e.repeat(ctx, r, a)
 			}
 			return Result{}, p
@@ -98,16 +113,19 @@ func (e *Engine) Submit(ctx context.Context, a Ask) (_ Result, err error) {
 				return Result{}, ctx.Err()
 			}
 		}
-		r, err = e.accept(ctx, a)
-		if errors.Is(err, db.ErrExists) {
+		r, err := e.accept(ctx, a)
+		var refused *chat.Problem
+		switch {
+		case err == nil:
+			return Result{Request: r, Decision: chat.DecisionFirst}, nil
+		case errors.Is(err, db.ErrExists):
 			e.giveBack(a.Key.UserID)
 			collisions++
-			continue
-		}
-		if err != nil {
+		case !looked && errors.As(err, &refused) && refused.Status < 500:
+			e.giveBack(a.Key.UserID) // refused as a new intent; but is it one?
+		default:
 			return Result{}, err
 		}
-		return Result{Request: r, Decision: chat.DecisionFirst}, nil
 	}
 	return Result{}, fmt.Errorf("request %s collides and is not found", a.Key.RequestID)
 }
@@ -303,7 +321,42 @@ func (e *Engine) reserve(k chat.Key) (other <-chan struct{}, _ *chat.Problem) {
 		return nil, p
 	}
 	e.accepting[k] = make(chan struct{})
+	e.recent.add(k)
 	return nil, nil
+}
+
+// mintedWithin is how young an id is that is taken for new.
+const mintedWithin = 10 * time.Second
+
+// minted reports whether the id was made just now by a clock like ours, and did not
+// arrive since. It may err either way: that costs a look, or an acceptance in vain.
+func (e *Engine) minted(k chat.Key) bool {
+	at, timed := chat.IDTime(k.RequestID)
+	if !timed || time.Since(at).Abs() > mintedWithin {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.recent.has(k)
+}
+
+// A recently is a set that forgets: it has what was added last, at least half of the
+// most that it holds.
+type recently struct{ now, before map[chat.Key]struct{} }
+
+const recentlyMost = 8192
+
+func (s *recently) add(k chat.Key) {
+	if len(s.now) >= recentlyMost/2 || s.now == nil {
+		s.before, s.now = s.now, make(map[chat.Key]struct{})
+	}
+	s.now[k] = struct{}{}
+}
+
+func (s *recently) has(k chat.Key) bool {
+	_, now := s.now[k]
+	_, before := s.before[k]
+	return now || before
 }
 
 // full returns why nothing more may wait, nil when it may. e.mu is held.
