@@ -31,13 +31,14 @@ var mayImport = map[string][]string{
 	"views":                {"chat"},
 	"db":                   {"chat", "disk", "search"},
 	"db/dbtest":            {"chat", "db"},
-	"engine":               {"chat", "db", "llm", "outbox"},
+	"ops":                  {"chat", "db", "disk"},
+	"engine":               {"chat", "db", "llm", "ops", "outbox"},
 	"catalog":              {"chat", "config", "db", "engine", "llm", "seal"},
-	"handlers":             {"catalog", "chat", "config", "db", "engine", "llm", "search", "static", "views"},
+	"handlers":             {"catalog", "chat", "config", "db", "engine", "llm", "ops", "search", "static", "views"},
 	"handlers/browsertest": {},
 	"lab":                  {"chat", "db", "llm", "sink"},
 	"lab/naive":            {"chat", "llm", "outbox"},
-	"":                     {"catalog", "chat", "config", "db", "disk", "engine", "handlers", "lab", "lab/naive", "llm", "outbox", "seal", "sink", "static", "views"}, // main
+	"":                     {"catalog", "chat", "config", "db", "disk", "engine", "handlers", "lab", "lab/naive", "llm", "ops", "outbox", "seal", "sink", "static", "views"}, // main
 }
 
 // chatMayNot lists what would give the domain I/O or a will of its own.

@@ -35,8 +35,7 @@ func presets() []config.Preset {
 // builder returns what makes the engine's model of a described one. All of them share
 // one transport, so that its count is that of the process, and one demo model, whose
 // answers say which call of this process they were.
-func builder(t *llm.Transport) func(config.Model) engine.Model {
-	demo := llm.NewDemo()
+func builder(t *llm.Transport, demo *llm.Demo) func(config.Model) engine.Model {
 	return func(m config.Model) engine.Model {
 		return engine.Model{
 			Name: m.Name, Upstream: m.UpstreamModel, Client: newClient(m, t, demo), Price: m.Price, Context: m.Context, NoImages: !m.Images,

@@ -226,7 +226,7 @@ func TestEveryPresetMakesAModel(t *testing.T) {
 			t.Errorf("%s: %v", p.Name, err)
 			continue
 		}
-		if m := builder(transport)(cfg.Models[0]); len(cfg.Models) != 1 || m.Client == nil {
+		if m := builder(transport, llm.NewDemo())(cfg.Models[0]); len(cfg.Models) != 1 || m.Client == nil {
 			t.Errorf("%s: got %+v", p.Name, cfg.Models)
 		}
 	}

@@ -34,7 +34,18 @@ CREATE TABLE instance (
   pruned_id     INTEGER NOT NULL DEFAULT 0,  -- evidence of requests up to this id is pruned
   created_at    INTEGER NOT NULL,
   indexed_tx    INTEGER NOT NULL DEFAULT 0,  -- what was written up to this transaction is in the search index
-  backed_up_at  INTEGER                      -- this file is a backup of that moment: a restore makes it one to serve. NULL: it is one
+  backed_up_at  INTEGER,                     -- this file is a backup of that moment: a restore makes it one to serve. NULL: it is one
+  -- Running counts, for whoever would have to walk the file: ever written here, purged or not.
+  attempts       INTEGER NOT NULL DEFAULT 0, -- calls to models that were allowed; without those of imports
+  answers        INTEGER NOT NULL DEFAULT 0, -- requests that became acknowledged
+  charges        INTEGER NOT NULL DEFAULT 0, -- charges in the ledger, and their sum
+  charged_micros INTEGER NOT NULL DEFAULT 0,
+  joined         INTEGER NOT NULL DEFAULT 0, -- arrivals by decision
+  replayed       INTEGER NOT NULL DEFAULT 0,
+  conflicts      INTEGER NOT NULL DEFAULT 0,
+  restarts       INTEGER NOT NULL DEFAULT 0,
+  expired        INTEGER NOT NULL DEFAULT 0,
+  saved_micros   INTEGER NOT NULL DEFAULT 0  -- what those joined and replayed would have cost, had each been charged
 ) STRICT;
 
 CREATE TABLE users (
@@ -420,6 +431,18 @@ CREATE TRIGGER ledger_no_update BEFORE UPDATE ON ledger
 BEGIN SELECT RAISE(ABORT, 'ledger is append-only'); END;
 CREATE TRIGGER ledger_no_delete BEFORE DELETE ON ledger
 BEGIN SELECT RAISE(ABORT, 'ledger is append-only'); END;
+
+-- The running counts that two lamps stand on are kept by the rows themselves, not by
+-- whoever writes them: then a row that somebody forgot, or took away, is missed at once.
+CREATE TRIGGER attempts_counted AFTER INSERT ON attempts WHEN NEW.reason <> 'imported'
+BEGIN UPDATE instance SET attempts = attempts + 1 WHERE one = 1; END;
+CREATE TRIGGER answers_counted AFTER INSERT ON transitions WHEN NEW.to_state = 'acknowledged'
+BEGIN UPDATE instance SET answers = answers + 1 WHERE one = 1; END;
+CREATE TRIGGER ledger_counted AFTER INSERT ON ledger WHEN NEW.kind = 'charge'
+BEGIN UPDATE instance SET charges = charges + 1, charged_micros = charged_micros + NEW.micros, saved_micros = saved_micros + NEW.micros
+  * (SELECT count(*) FROM arrivals WHERE request_id = NEW.request_id AND (decision = 'joined' OR decision = 'replayed')) WHERE one = 1; END;
+CREATE TRIGGER ledger_uncounted AFTER DELETE ON ledger WHEN OLD.kind = 'charge'
+BEGIN UPDATE instance SET charges = charges - 1, charged_micros = charged_micros - OLD.micros WHERE one = 1; END;
 
 -- The dedupe mark: this key has its answer. Lives as long as the conversation.
 CREATE TABLE processed (

@@ -18,6 +18,7 @@ import (
 	"semel/engine"
 	"semel/handlers"
 	"semel/llm"
+	"semel/ops"
 	"semel/seal"
 )
 
@@ -54,19 +55,26 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	transport := llm.NewTransport()
+	transport, demo := llm.NewTransport(), llm.NewDemo()
 	defer transport.Close()
 	c, err := catalog.Open(ctx, catalog.Options{
-		DB: d, Box: seal.At(d.Path() + ".key"), File: cfg.Models, Presets: presets(), Build: builder(transport), Log: log,
+		DB: d, Box: seal.At(d.Path() + ".key"), File: cfg.Models, Presets: presets(), Build: builder(transport, demo), Log: log,
 	})
 	if err != nil {
 		return err
 	}
 	o := engine.Options{
-		DB: d, Models: c.Models(), Log: log,
+		DB: d, Models: c.Models(), Log: log, Meter: ops.NewMeter(),
 		Queue: cfg.Limits.Queue, PerUserPerMinute: cfg.Limits.PerUserPerMinute, SpendPerUserPerDay: cfg.Limits.SpendPerUserPerDay,
 		Evidence: cfg.Retention.Evidence,
 		Uploads:  cfg.Retention.Uploads, AttachedBytes: cfg.Limits.AttachedBytes,
+	}
+	monitor, err := ops.New(ctx, ops.Options{
+		DB: d, Meter: o.Meter, Log: log, Version: versionText(), Currency: cfg.Billing.Currency,
+		Calls: func() int64 { return transport.Calls() + demo.Calls() },
+	})
+	if err != nil {
+		return err
 	}
 	if err := withEffects(&o, cfg); err != nil {
 		return err
@@ -79,8 +87,10 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 		return err
 	}
 	c.Serve(e)
+	monitor.Start()
+	defer monitor.Stop() // before the file closes
 	h := handlers.New(handlers.Options{
-		Engine: e, DB: d, Catalog: c, Log: log,
+		Engine: e, DB: d, Catalog: c, Ops: monitor, Log: log,
 		Language: cfg.Language, MessageBytes: int(cfg.Limits.MessageBytes), Currency: cfg.Billing.Currency,
 		Attachments: chat.AttachmentLimits{Count: cfg.Limits.Attachments, Bytes: cfg.Limits.AttachmentBytes, Total: cfg.Limits.AttachedBytes},
 	})

@@ -67,11 +67,17 @@ type row struct{ values []driver.Value }
 // query calls each with every row of the result. each must not run the same sql
 // on this connection, and must not keep the row.
 func (c *conn) query(sql string, args []any, each func(row) error) (err error) {
+	return c.queryUntil(context.Background(), sql, args, each)
+}
+
+// queryUntil is query for what takes long: it gives up, with an error, when ctx ends
+// before the first row.
+func (c *conn) queryUntil(ctx context.Context, sql string, args []any, each func(row) error) (err error) {
 	s, err := c.prepare(sql)
 	if err != nil {
 		return err
 	}
-	rows, err := s.(driver.StmtQueryContext).QueryContext(context.Background(), c.bind(args))
+	rows, err := s.(driver.StmtQueryContext).QueryContext(ctx, c.bind(args))
 	if err != nil {
 		return err
 	}

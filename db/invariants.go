@@ -37,36 +37,65 @@ type Check struct {
 // which says nothing about the file.
 func (d *DB) Verify(ctx context.Context) (checks []Check, err error) {
 	err = d.read(ctx, func(c *conn) error {
-		// The check of a full-text index goes by what this connection remembers of it,
-		// however old; opening it for a look brings that up to date.
-		if _, err := c.queryRow(sqlTouchSearch, nil, new(int)); err != nil && !isDamaged(err) {
+		if err := c.touchSearch(); err != nil {
 			return err
 		}
 		for _, inv := range Invariants {
-			if err := ctx.Err(); err != nil {
+			k, err := c.check(ctx, inv)
+			if err != nil {
 				return err
 			}
-			started := time.Now()
-			k := Check{Invariant: inv}
-			err := c.query(inv.SQL, nil, func(r row) error {
-				if k.Count++; len(k.Samples) < 5 {
-					k.Samples = append(k.Samples, strings.TrimSuffix(fmt.Sprintln(r.values), "\n"))
-				}
-				return nil
-			})
-			switch {
-			case isDamaged(err): // that is an answer too
-				k.Count++
-				k.Samples = append(k.Samples, err.Error())
-			case err != nil:
-				return fmt.Errorf("%s %s: %w", inv.ID, inv.Name, err)
-			}
-			k.Took = time.Since(started)
 			checks = append(checks, k)
 		}
 		return nil
 	})
 	return checks, err
+}
+
+// Check runs one invariant, in a read transaction of its own. It ends when ctx does.
+func (d *DB) Check(ctx context.Context, inv Invariant) (k Check, err error) {
+	err = d.read(ctx, func(c *conn) error {
+		if err := c.touchSearch(); err != nil {
+			return err
+		}
+		k, err = c.check(ctx, inv)
+		return err
+	})
+	return k, err
+}
+
+// touchSearch is for the check of a full-text index, which goes by what this connection
+// remembers of it, however old; opening it for a look brings that up to date.
+func (c *conn) touchSearch() error {
+	if _, err := c.queryRow(sqlTouchSearch, nil, new(int)); err != nil && !isDamaged(err) {
+		return err
+	}
+	return nil
+}
+
+func (c *conn) check(ctx context.Context, inv Invariant) (Check, error) {
+	k := Check{Invariant: inv}
+	if err := ctx.Err(); err != nil {
+		return k, err
+	}
+	started := time.Now()
+	err := c.queryUntil(ctx, inv.SQL, nil, func(r row) error {
+		if k.Count++; len(k.Samples) < 5 {
+			k.Samples = append(k.Samples, strings.TrimSuffix(fmt.Sprintln(r.values), "\n"))
+		}
+		return nil
+	})
+	switch {
+	case ctx.Err() != nil:
+		return k, ctx.Err()
+	case isDamaged(err): // that is an answer too
+		k.Count++
+		k.Samples = append(k.Samples, err.Error())
+	case err != nil:
+		return k, fmt.Errorf("%s %s: %w", inv.ID, inv.Name, err)
+	}
+	k.Took = time.Since(started)
+	return k, nil
 }
 
 const sqlTouchSearch = `SELECT 1 FROM search LIMIT 1`
@@ -116,6 +145,9 @@ func registerFunctions() {
 		})
 	})
 }
+
+// CountsInvariant is the id of the one that says whether the running counts are right.
+const CountsInvariant = "I84"
 
 // Invariants are all that verify checks at this stage. The ids are those of the
 // worked list of invariants; S are SQLite's own checks.
@@ -297,4 +329,14 @@ var requestInvariants = []Invariant{
 	{"I83", "the fingerprint of a request is of the files that its question carries, in their order",
 		`SELECT r.id FROM requests r WHERE substr(r.fingerprint, 73, 8) <> attachments_digest((SELECT group_concat(lower(hex(a.sha256)), ' ' ORDER BY k.n)
 		 FROM carried k JOIN attachments a ON a.id = k.attachment_id WHERE k.conversation_id = r.conversation_id AND k.seq = r.seq))`},
+	{"I84", "the running counts are those of the rows, and of what was purged",
+		`SELECT 'attempts' FROM instance WHERE attempts < (SELECT count(*) FROM attempts WHERE reason <> 'imported')
+		 UNION ALL SELECT 'answers' FROM instance WHERE answers <> (SELECT count(*) FROM transitions WHERE to_state = 'acknowledged')
+		 + (SELECT count(*) FROM ledger l WHERE l.kind = 'charge' AND NOT EXISTS (SELECT 1 FROM requests r WHERE r.id = l.request_id))
+		 UNION ALL SELECT 'charges' FROM instance, (SELECT count(*) AS n, coalesce(sum(micros), 0) AS micros FROM ledger WHERE kind = 'charge') c
+		 WHERE charges <> c.n OR charged_micros <> c.micros
+		 UNION ALL SELECT a.decision FROM instance, (SELECT decision, count(*) AS n FROM arrivals WHERE n > 1 GROUP BY 1) a WHERE a.n >
+		 CASE a.decision WHEN 'joined' THEN joined WHEN 'replayed' THEN replayed WHEN 'conflict' THEN conflicts WHEN 'restarted' THEN restarts ELSE expired END
+		 UNION ALL SELECT 'saved' FROM instance WHERE saved_micros < (SELECT coalesce(sum(l.micros), 0) FROM arrivals a
+		 JOIN ledger l ON l.request_id = a.request_id AND l.kind = 'charge' WHERE a.decision IN ('joined', 'replayed'))`},
 }

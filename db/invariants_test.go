@@ -166,6 +166,13 @@ var damages = []damage{
 	{id: "I83", do: []string{`DELETE FROM carried WHERE n = 2`}},
 	{id: "I83", do: []string{`UPDATE carried SET n = 4 - n WHERE seq = 1`}},
 	{id: "I83", do: []string{`UPDATE requests SET fingerprint = (SELECT fingerprint FROM requests WHERE id = 1) WHERE id = (SELECT m.request_id FROM messages m JOIN carried k USING (conversation_id, seq) WHERE k.n = 2)`}},
+	{id: "I84", do: []string{`UPDATE instance SET attempts = 0`}},
+	{id: "I84", do: []string{`UPDATE instance SET answers = answers + 1`}},
+	{id: "I84", do: []string{`DELETE FROM ledger WHERE kind = 'charge' AND request_id = ` + aCommitted}},
+	{id: "I84", do: []string{`UPDATE ledger SET micros = micros + 1 WHERE kind = 'charge' AND request_id = ` + aCommitted}},
+	{id: "I84", do: []string{`UPDATE instance SET joined = 0`, `INSERT INTO arrivals VALUES (` + aCommitted + `, 99, 1, 'api', 'joined', 202)`}},
+	{id: "I84", do: []string{`UPDATE instance SET saved_micros = 0`, `INSERT INTO arrivals VALUES (` + aCommitted + `, 99, 1, 'api', 'replayed', 200)`,
+		`UPDATE instance SET replayed = replayed + 1`}},
 }
 
 // Every guard of the schema is a damage when it is missing, or there and empty.

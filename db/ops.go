@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"time"
 
 	"semel/chat"
@@ -104,9 +105,11 @@ type Totals struct {
 	Outbox   int       // effects on their way
 	Awaiting int       // callbacks
 	Troubled int       // effects that wait for a person
+	Dead     int       // those of them that were given up
 	Overdue  time.Time // since when the oldest effect on its way is due; zero without one
 	Bytes    int64     // of the file, without what is free
 	Free     int64     // bytes of it that are free
+	WAL      int64     // bytes beside it that are not in it yet
 }
 
 // Totals returns them as of one moment.
@@ -121,7 +124,7 @@ func (d *DB) Totals(ctx context.Context) (t Totals, err error) {
 		}{
 			{sqlCountDue, []any{&t.Outbox, &t.Overdue}},
 			{sqlCountAwaiting, []any{&t.Awaiting}},
-			{sqlCountTroubled, []any{&t.Troubled}},
+			{sqlCountTroubled, []any{&t.Troubled, &t.Dead}},
 		} {
 			if _, err := c.queryRow(q.sql, nil, q.dest...); err != nil {
 				return err
@@ -134,7 +137,36 @@ func (d *DB) Totals(ctx context.Context) (t Totals, err error) {
 		t.Bytes, t.Free = (pages-free)*size, free*size
 		return nil
 	})
+	if fi, serr := os.Stat(d.path + "-wal"); serr == nil {
+		t.WAL = fi.Size()
+	}
 	return t, err
+}
+
+// Counts are running counts of the whole file, purged or not, and how far retention
+// has come. Reading them costs the same however large the file is.
+type Counts struct {
+	Epoch int64
+	// Intents were accepted, imported ones among them.
+	Intents                                         int64
+	Joined, Replayed, Conflicts, Restarted, Expired int64 // arrivals of theirs, after the first
+	Attempts                                        int64 // calls to models that were allowed here
+	Answers, Charges                                int64
+	Charged                                         int64 // micros, of all charges
+	Saved                                           int64 // micros that arrivals which joined or were replayed would have cost
+	Pruned                                          int64 // evidence of as many intents, the oldest, is pruned
+	PrunedUntil                                     time.Time
+	PurgeHorizon                                    time.Time
+}
+
+// Counts returns them as of one moment.
+func (d *DB) Counts(ctx context.Context) (n Counts, err error) {
+	err = d.readOne(ctx, func(c *conn) error {
+		_, err := c.queryRow(sqlSelectCounts, nil, &n.Epoch, &n.Joined, &n.Replayed, &n.Conflicts, &n.Restarted, &n.Expired, &n.Attempts,
+			&n.Answers, &n.Charges, &n.Charged, &n.Saved, &n.Pruned, &n.PurgeHorizon, &n.Intents, &n.PrunedUntil)
+		return err
+	})
+	return n, err
 }
 
 const (
@@ -173,7 +205,11 @@ const (
 
 	sqlCountAwaiting = `SELECT count(*) FROM outbox WHERE state = 'awaiting'`
 
-	sqlCountTroubled = `SELECT count(*) FROM outbox WHERE state IN ('dead', 'timed_out') OR state = 'refused'`
+	sqlCountTroubled = `SELECT count(*), count(*) FILTER (WHERE state = 'dead') FROM outbox WHERE state IN ('dead', 'timed_out') OR state = 'refused'`
+
+	sqlSelectCounts = `SELECT epoch, joined, replayed, conflicts, restarts, expired, attempts, answers, charges, charged_micros, saved_micros,
+		pruned_id, nullif(purge_horizon, 0), (SELECT seq FROM sqlite_sequence WHERE name = 'requests'),
+		(SELECT created_at FROM requests WHERE id <= pruned_id ORDER BY id DESC LIMIT 1) FROM instance WHERE one = 1`
 
 	sqlSelectPages = `SELECT (SELECT page_count FROM pragma_page_count), (SELECT freelist_count FROM pragma_freelist_count), (SELECT page_size FROM pragma_page_size)`
 )

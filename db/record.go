@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"time"
@@ -248,28 +249,65 @@ type Repeat struct {
 	Recorded  bool          // it is stored without a status: fill that in
 }
 
-// RecordArrivals stores repeats, in order, in one transaction.
+// RecordArrivals stores repeats, in order, in one transaction, and counts them.
 func (d *DB) RecordArrivals(ctx context.Context, repeats []Repeat) error {
 	return d.write(ctx, func(tx *Tx) error {
+		came := map[chat.Decision]int64{}
+		absorbed := map[int64]int64{} // by request
 		for _, a := range repeats {
 			var err error
+			var stored int64
 			switch {
 			case a.Decision == chat.DecisionFirst:
 				_, err = tx.exec(sqlFirstArrivalStatus, a.Status, a.RequestID)
 			case a.Recorded:
 				_, err = tx.exec(sqlRepeatStatus, a.Status, a.RequestID, a.At, a.Source, a.Decision)
 			default:
-				_, err = tx.exec(sqlInsertArrival, a.At, a.Source, a.Decision, a.Status, a.RequestID)
+				stored, err = tx.exec(sqlInsertArrival, a.At, a.Source, a.Decision, a.Status, a.RequestID)
 			}
 			if err != nil {
 				return err
 			}
+			came[a.Decision] += stored
+			if a.Decision == chat.DecisionJoined || a.Decision == chat.DecisionReplayed {
+				absorbed[a.RequestID] += stored
+			}
 		}
-		return nil
+		return tx.countRepeats(came, absorbed)
 	})
 }
 
+// countRepeats adds to the running counts what came. Of a request that has no charge
+// yet, the charge itself counts what was saved when it is written.
+func (tx *Tx) countRepeats(came map[chat.Decision]int64, absorbed map[int64]int64) error {
+	var n int64
+	for _, stored := range came {
+		n += stored
+	}
+	if n == 0 {
+		return nil
+	}
+	saved := "{}"
+	if len(absorbed) > 0 {
+		b, err := json.Marshal(absorbed)
+		if err != nil {
+			return err
+		}
+		saved = string(b)
+	}
+	_, err := tx.exec(sqlCountRepeats, came[chat.DecisionJoined], came[chat.DecisionReplayed], came[chat.DecisionConflict],
+		came[chat.DecisionRestarted], came[chat.DecisionExpired], saved)
+	if err != nil {
+		return fmt.Errorf("count repeats: %w", err)
+	}
+	return nil
+}
+
 const (
+	sqlCountRepeats = `UPDATE instance SET joined = joined + ?, replayed = replayed + ?, conflicts = conflicts + ?, restarts = restarts + ?,
+		expired = expired + ?, saved_micros = saved_micros + (SELECT coalesce(sum(j.value * l.micros), 0) FROM json_each(?) j
+		CROSS JOIN ledger l ON l.request_id = CAST(j.key AS INTEGER) AND l.kind = 'charge') WHERE one = 1`
+
 	sqlSelectAnswer = `SELECT s.content, s.reasoning, s.finish, s.created_at, s.input_tokens, s.cached_tokens, s.output_tokens,
 		s.estimated, l.micros, s.declarations_id IS NOT NULL FROM snapshots s JOIN ledger l ON l.request_id = s.request_id AND l.kind = 'charge'
 		WHERE s.request_id = ?`

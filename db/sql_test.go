@@ -55,6 +55,7 @@ var mayScan = map[string]map[string]string{
 	"sqlSelectBackedUp":      {"instance": "one row"},
 	"sqlSelectModels":        {"models": "a handful of rows, all of them wanted"},
 	"sqlUpdateTx":            {"instance": "one row"},
+	"sqlSelectCounts":        {"sqlite_sequence": "SQLite's own table, a row a table"},
 	"sqlSummaryColumns":      {"requests": "a beginning of another, never run as it is"},
 	"sqlAuditColumns":        {"audit": "a beginning of others, never run as it is"},
 	"sqlCountOpen":           {"requests_open": "only what is open is in this partial index"},

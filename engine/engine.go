@@ -19,6 +19,7 @@ import (
 	"semel/chat"
 	"semel/db"
 	"semel/llm"
+	"semel/ops"
 )
 
 // A Model is a model that requests can be sent to.
@@ -44,6 +45,7 @@ type Options struct {
 	DB     *db.DB
 	Models []Model // the first is the default; SetModels changes them
 	Log    *slog.Logger
+	Meter  *ops.Meter // of everything that happens; a new one when nil
 
 	Queue            int // requests waiting; beyond: overloaded. 0 is 1000
 	PerUserPerMinute int // new intents of one user; 0 is no limit
@@ -76,6 +78,7 @@ type Engine struct {
 	o      Options
 	db     *db.DB
 	log    *slog.Logger
+	meter  *ops.Meter
 	life   string                 // names this process life; the owner of everything it claims
 	roster atomic.Pointer[roster] // stored under mu
 	gone   *model                 // stands for a model that is no longer configured: its requests fail when their turn comes
@@ -124,8 +127,11 @@ func New(o Options) (*Engine, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Meter == nil {
+		o.Meter = ops.NewMeter()
+	}
 	e := &Engine{
-		o: o, db: o.DB, log: o.Log, life: chat.NewID(), hub: newHub(),
+		o: o, db: o.DB, log: o.Log, meter: o.Meter, life: chat.NewID(), hub: newHub(),
 		stopping: make(chan struct{}), lives: map[int64]*Live{}, accepting: map[chat.Key]chan struct{}{}, limiters: map[int64]*limiter{},
 	}
 	e.relay, e.tools = newRelay(e), toolsOf(o.Actions)
@@ -247,6 +253,9 @@ func (e *Engine) Ready(ctx context.Context) error {
 
 // Events returns the feed of what happens to a user's conversations.
 func (e *Engine) Events() *Hub { return e.hub }
+
+// Meter is where what happens is noted.
+func (e *Engine) Meter() *ops.Meter { return e.meter }
 
 // Count adds one to a named counter: an arrival that was refused, a carrier that
 // was ignored.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 
 	"semel/chat"
@@ -21,7 +22,7 @@ func TestALateWordOfAnOlderAttemptDoesNotOverwriteANewerOne(t *testing.T) {
 
 // idle is an engine that starts nothing and has no model.
 func idle() *Engine {
-	e := &Engine{lives: map[int64]*Live{}, hub: newHub(), gone: &model{pool: newPool()}}
+	e := &Engine{log: slog.New(slog.DiscardHandler), lives: map[int64]*Live{}, hub: newHub(), gone: &model{pool: newPool()}}
 	e.roster.Store(&roster{})
 	e.sched = scheduler{e: e, conversations: map[int64]*conversation{}, running: map[int64]int{}, stopped: true}
 	return e

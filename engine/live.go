@@ -182,6 +182,16 @@ func (l *Live) thought() time.Duration {
 	return l.textAt.Sub(l.begunAt)
 }
 
+// firstToken is how long the first piece of this attempt took; 0 where none came.
+func (l *Live) firstToken() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.firstAt.IsZero() || l.begunAt.IsZero() {
+		return 0
+	}
+	return max(l.firstAt.Sub(l.begunAt), time.Nanosecond)
+}
+
 // seal ends the text of the given attempt: what is decided about it and what
 // viewers have seen stay the same.
 func (l *Live) seal(attempt int64) {

@@ -75,6 +75,7 @@ const cancelWait = 5 * time.Second
 func (w *worker) dispatch(ctx context.Context, r chat.Request, c llm.Call) (llm.Answer, error) {
 	attempt := c.Attempt
 	if w.j.run == "" {
+		w.e.meter.Called()
 		// Before the first byte: the log has each call that may have been made.
 		w.e.log.Info("dispatched", "request_id", r.Key.RequestID, "attempt", attempt, "model", r.Model)
 	}

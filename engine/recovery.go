@@ -61,9 +61,9 @@ func (e *Engine) takeOver(ctx context.Context, r chat.Request, actor string, o c
 			e.workers.Go(func() { e.cancelRun(e.model(r.Model), r, run) })
 		}
 		if p.Text == "" {
-			return e.db.Fail(ctx, r, end, stoppedFailure(chat.OutcomeUnknown))
+			return e.fail(ctx, r, end, stoppedFailure(chat.OutcomeUnknown))
 		}
-		return e.db.Finish(ctx, r, db.Answer{
+		return e.finish(ctx, r, db.Answer{
 			Content: p.Text, Reasoning: p.Reasoning, ToolCalls: "[]", Finish: chat.FinishStopped, Usage: usage,
 			Outcome: chat.OutcomeStopped, Actor: actor, Reason: "stopped", HasPartials: true,
 			ChargeTo: e.o.ChargeTo, Currency: e.o.Currency,
@@ -71,7 +71,7 @@ func (e *Engine) takeOver(ctx context.Context, r chat.Request, actor string, o c
 	}
 	var n chat.Request
 	if m := e.model(r.Model); m == nil || !m.Rerun || r.Crashes >= m.MaxCrashReruns {
-		n, err = e.db.Fail(ctx, r, end, chat.Failure{
+		n, err = e.fail(ctx, r, end, chat.Failure{
 			Code: "interrupted", Outcome: chat.OutcomeUnknown, Retry: chat.RetryExplicit,
 			Detail: "Whoever looked after the answer was lost while the model was answering. Whether that call was billed, nobody can know.",
 		})
@@ -80,7 +80,7 @@ func (e *Engine) takeOver(ctx context.Context, r chat.Request, actor string, o c
 		if r.Crashes >= crashesAtOnce {
 			at = time.Now().Add(backoff(int(r.Crashes-crashesAtOnce), backoffBase, backoffMost))
 		}
-		n, err = e.db.Requeue(ctx, r, end, at, "rerun", r.Refused, r.Crashes+1)
+		n, err = e.requeue(ctx, r, end, at, "rerun", r.Refused, r.Crashes+1)
 	}
 	if errors.Is(err, db.ErrStopRequested) { // since r was read, or a worker's copy, which knows of no stop
 		r.StopRequested, r.StopAttempt = true, r.Attempt

@@ -154,6 +154,9 @@ func (y *relay) leave(o db.Outgoing) {
 func (y *relay) deliver(o db.Outgoing) {
 	defer y.leave(o)
 	ctx, log := context.Background(), y.e.log.With("webhook_id", o.WebhookID, "destination", o.Destination)
+	if r, err := y.e.db.Load(ctx, o.RequestID); err == nil {
+		log = log.With("request_id", r.Key.RequestID, "session_id", r.Key.SessionID)
+	}
 	dest, ok := y.e.o.Destinations[o.Destination]
 	dest = dest.defaults()
 	disabled, err := y.e.db.DestinationDisabled(ctx, o.Destination)
@@ -183,6 +186,7 @@ func (y *relay) deliver(o db.Outgoing) {
 	if y.e.o.StallDelivery != nil {
 		y.e.o.StallDelivery(o)
 	}
+	y.e.meter.Delivered(res.Outcome, time.Since(o.CreatedAt))
 	log.Info("delivery", "attempt", o.Attempt, "outcome", res.Outcome, "status", res.Status, "code", res.Code, "detail", res.Detail,
 		"duration_ms", time.Since(began).Milliseconds())
 	o, err = y.store(ctx, o, dest.after(o, res, time.Now(), "relay:"+y.e.life))

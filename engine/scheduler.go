@@ -278,6 +278,7 @@ func (e *Engine) release(l *Live, r chat.Request) {
 	e.mu.Unlock()
 	l.update(r, true)
 	e.publish(r)
+	e.noteEnd(r)
 	if restarted != nil {
 		e.track(*restarted)
 	}

@@ -53,7 +53,12 @@ type Result struct {
 // and, unless it says otherwise, stored nothing.
 //
 // The caller reports what it answered with Answered.
-func (e *Engine) Submit(ctx context.Context, a Ask) (_ Result, err error) {
+func (e *Engine) Submit(ctx context.Context, a Ask) (res Result, err error) {
+	defer func() {
+		if err == nil {
+			e.meter.Arrived(res.Decision)
+		}
+	}()
 	// Before the look for the id, because the fingerprint is of the bytes; what is
 	// unknown matters only where the id is new.
 	if len(a.Attachments) > 0 {
@@ -74,6 +79,7 @@ func (e *Engine) Submit(ctx context.Context, a Ask) (_ Result, err error) {
 			case errors.Is(err, db.ErrGone):
 				p := conversationGone(a.Key.RequestID)
 				if r.ID != 0 { // accepted before its conversation was deleted
+					e.meter.Arrived(chat.DecisionExpired)
 					e.Answered(Result{Request: r, Decision: chat.DecisionExpired}, a.Source, p.Status)
 				}
 				return Result{}, p
@@ -165,6 +171,7 @@ func (e *Engine) repeat(ctx context.Context, r chat.Request, a Ask) (Result, err
 		p := problem(422, "key_reused", chat.RetryNewID, r.Key.RequestID,
 			"This request id was accepted with another %s. Send this under a new id.", strings.Join(fp.Differ(r.Fingerprint), ", "))
 		p.Fields, p.Attempt = fp.Differ(r.Fingerprint), &r.Attempt
+		e.meter.Arrived(chat.DecisionConflict)
 		e.Answered(Result{Request: r, Decision: chat.DecisionConflict}, a.Source, p.Status)
 		return Result{}, p
 	}
@@ -443,7 +450,12 @@ func (e *Engine) Retry(ctx context.Context, k chat.Key, attempt int64, model str
 
 // RetryByHand is Retry for a person of operations, whose deed is written down. Errors as
 // Retry, and [db.ErrKeyReused].
-func (e *Engine) RetryByHand(ctx context.Context, k chat.Key, attempt int64, model string, deed *db.Deed) (Result, error) {
+func (e *Engine) RetryByHand(ctx context.Context, k chat.Key, attempt int64, model string, deed *db.Deed) (res Result, err error) {
+	defer func() {
+		if err == nil {
+			e.meter.Arrived(res.Decision)
+		}
+	}()
 	r, err := e.db.Find(ctx, k)
 	if err != nil {
 		return Result{}, err

@@ -34,6 +34,8 @@ func (e *Engine) attempt(j *job) (again bool) {
 	if j.model == e.gone {
 		return e.modelGone(ctx, j)
 	}
+	e.meter.Began()
+	defer e.meter.Ended()
 	var turns []int64
 	var err error
 	r := j.r
@@ -63,8 +65,10 @@ func (e *Engine) attempt(j *job) (again bool) {
 	case err != nil && j.run != "":
 		err = &llm.Error{Outcome: chat.OutcomeUnknown, Code: "interrupted", Err: err}
 	case err != nil:
+		e.meter.NotCalled()
 		err = &llm.Error{Outcome: chat.OutcomeNone, Code: "internal", Err: err}
 	case call.Err() != nil && j.run == "":
+		e.meter.NotCalled()
 		err = &llm.Error{Outcome: chat.OutcomeNone, Code: "interrupted", Err: context.Cause(call)} // before it was dispatched
 	default:
 		a, err = w.call(call, prompt)
@@ -404,7 +408,7 @@ func (w *worker) answer(ctx context.Context, a db.Answer) (again bool) {
 	if w.j.run == "" && a.Reasoning != "" { // a run that was taken over began in another life
 		a.Thought = w.j.live.thought()
 	}
-	_, err := w.persist(ctx, func() (chat.Request, error) { return w.e.db.Finish(ctx, w.j.r, a) })
+	_, err := w.persist(ctx, func() (chat.Request, error) { return w.e.finish(ctx, w.j.r, a) })
 	if err == nil {
 		if len(a.Decisions) > 0 || a.ChargeTo != "" {
 			w.e.relay.want()
@@ -416,7 +420,7 @@ func (w *worker) answer(ctx context.Context, a db.Answer) (again bool) {
 	w.e.log.Error("an answer cannot be stored", "request_id", w.j.r.Key.RequestID, "error", err)
 	end := w.end(chat.OutcomeUnknown, "internal", a.Usage, true)
 	_, err = w.persist(ctx, func() (chat.Request, error) {
-		return w.e.db.Fail(ctx, w.j.r, end, chat.Failure{
+		return w.e.fail(ctx, w.j.r, end, chat.Failure{
 			Code: "internal", Outcome: chat.OutcomeUnknown, Retry: chat.RetryExplicit, Detail: "The answer could not be stored.",
 		})
 	})
@@ -447,7 +451,7 @@ func (w *worker) stopped(ctx context.Context, c llm.Call, o chat.Outcome) (again
 		})
 	}
 	end := w.end(chat.OutcomeStopped, "stopped", u, o == chat.OutcomeUnknown)
-	_, err := w.persist(ctx, func() (chat.Request, error) { return w.e.db.Fail(ctx, w.j.r, end, stoppedFailure(o)) })
+	_, err := w.persist(ctx, func() (chat.Request, error) { return w.e.fail(ctx, w.j.r, end, stoppedFailure(o)) })
 	w.unstored(err)
 	return false
 }
@@ -474,9 +478,9 @@ func (w *worker) failed(ctx context.Context, c llm.Call, le *llm.Error) (again b
 	end := w.end(le.Outcome, le.Code, llm.Estimate(c, text, reasoning), v.waste)
 	again, err := w.persist(ctx, func() (chat.Request, error) {
 		if !v.retry {
-			return w.e.db.Fail(ctx, w.j.r, end, v.failure)
+			return w.e.fail(ctx, w.j.r, end, v.failure)
 		}
-		return w.e.db.Requeue(ctx, w.j.r, end, time.Now().Add(v.wait), v.reason, v.refused, w.j.r.Crashes)
+		return w.e.requeue(ctx, w.j.r, end, time.Now().Add(v.wait), v.reason, v.refused, w.j.r.Crashes)
 	})
 	if errors.Is(err, db.ErrStopRequested) {
 		return w.stopped(ctx, c, le.Outcome)

@@ -27,6 +27,7 @@ import (
 	"semel/db/dbtest"
 	"semel/engine"
 	"semel/handlers"
+	"semel/ops"
 )
 
 // Benchmarks over HTTP put every server into a process of its own, which is this
@@ -115,7 +116,13 @@ func semelForBench(tb testing.TB, s benchServer) (http.Handler, func()) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	e, err := engine.New(engine.Options{DB: d, Models: []engine.Model{
+	meter := ops.NewMeter()
+	monitor, err := ops.New(context.Background(), ops.Options{DB: d, Meter: meter})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	monitor.Start()
+	e, err := engine.New(engine.Options{DB: d, Meter: meter, Models: []engine.Model{
 		{Name: "instant", Client: instant{}, Price: dbtest.DemoPrice, Concurrency: 64},
 		{Name: "clock", Client: s.Talk, Price: dbtest.DemoPrice, Concurrency: 1000},
 		{Name: "provider", Client: providerClient(s), Price: dbtest.DemoPrice, Concurrency: 1000},
@@ -126,11 +133,12 @@ func semelForBench(tb testing.TB, s benchServer) (http.Handler, func()) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	h := handlers.New(handlers.Options{Engine: e, DB: d})
+	h := handlers.New(handlers.Options{Engine: e, DB: d, Ops: monitor})
 	return h, func() {
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
 		e.Drain(ended)
+		monitor.Stop()
 		if err := d.Close(); err != nil {
 			tb.Fatal(err)
 		}

@@ -26,6 +26,7 @@ import (
 	"semel/engine"
 	"semel/handlers"
 	"semel/llm"
+	"semel/ops"
 )
 
 // A door is a whole server as a program meets it: HTTP, SQLite, and two models:
@@ -36,6 +37,7 @@ type door struct {
 	client   *http.Client
 	handler  *handlers.Server
 	engine   *engine.Engine
+	ops      *ops.Monitor
 	db       *db.DB
 	file     string
 	demo     *llm.Demo
@@ -48,6 +50,7 @@ type door struct {
 type setup struct {
 	engine   engine.Options
 	handlers handlers.Options
+	ops      ops.Options
 	file     string // an earlier door's; "" is a new one
 	faults   *dbtest.Faults
 }
@@ -115,6 +118,16 @@ func newDoor(t testing.TB, change []func(*setup)) *door {
 	}
 	d.db = dbtest.OpenAt(t, d.file, s.faults)
 	s.engine.DB, s.handlers.DB = d.db, d.db
+	s.engine.Meter = ops.NewMeter()
+	if s.ops.Calls == nil {
+		s.ops.Calls = func() int64 { return d.demo.Calls() + int64(d.tap.asked()) }
+	}
+	s.ops.DB, s.ops.Meter = d.db, s.engine.Meter
+	var err error
+	if d.ops, err = ops.New(t.Context(), s.ops); err != nil {
+		t.Fatal(err)
+	}
+	s.handlers.Ops = d.ops
 	e, err := engine.New(s.engine)
 	if err != nil {
 		t.Fatal(err)

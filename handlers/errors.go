@@ -39,6 +39,7 @@ func (s *server) told(r *http.Request, err error) *chat.Problem {
 	p := problemOf(err)
 	if p.Status != http.StatusInternalServerError {
 		s.Engine.Count("refused_" + p.Code)
+		s.Engine.Meter().Refused(p.Code)
 		return p
 	}
 	s.Log.Error("internal", "trace_id", traceID(r), "method", r.Method, "path", r.URL.Path, "error", err)

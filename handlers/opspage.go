@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -206,42 +205,5 @@ func (s *server) postOutbox(w http.ResponseWriter, r *http.Request) error {
 	q.Set("done", "1")
 	q.Del("before")
 	http.Redirect(w, r, "/ops/outbox?"+q.Encode(), http.StatusSeeOther)
-	return nil
-}
-
-// postVerify runs every invariant now and returns each with what it found. One runs at a
-// time: it reads the whole file.
-func (s *server) postVerify(w http.ResponseWriter, r *http.Request) error {
-	if !s.verifying.TryLock() {
-		return refuse(http.StatusConflict, "verifying", chat.RetrySameID, "A check is running already. Ask again when it has ended.")
-	}
-	defer s.verifying.Unlock()
-	checks, err := s.DB.Verify(r.Context())
-	if errors.Is(err, context.Canceled) {
-		return errHangUp
-	}
-	if err != nil {
-		return err
-	}
-	type check struct {
-		ID         string   `json:"id"`
-		Name       string   `json:"name"`
-		Violations int64    `json:"violations"`
-		Samples    []string `json:"samples"`
-		TookMS     int64    `json:"tookMs"`
-	}
-	out := struct {
-		OK     bool    `json:"ok"`
-		Checks []check `json:"checks"`
-	}{OK: true, Checks: []check{}}
-	for _, c := range checks {
-		out.OK = out.OK && c.Count == 0
-		samples := c.Samples
-		if samples == nil {
-			samples = []string{}
-		}
-		out.Checks = append(out.Checks, check{c.ID, c.Name, c.Count, samples, c.Took.Milliseconds()})
-	}
-	s.writeJSON(w, http.StatusOK, out)
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"semel/engine"
 	"semel/handlers"
 	"semel/llm"
+	"semel/ops"
 	"semel/views"
 )
 
@@ -34,14 +35,19 @@ type room struct {
 func openRoom(t *testing.T) *room {
 	t.Helper()
 	d, demo := dbtest.Open(t), llm.NewDemo()
-	e, err := engine.New(engine.Options{DB: d, Models: []engine.Model{{Name: "demo", Client: demo, Price: dbtest.DemoPrice, Rerun: true, Concurrency: 64}}})
+	meter := ops.NewMeter()
+	monitor, err := ops.New(t.Context(), ops.Options{DB: d, Meter: meter, Calls: demo.Calls})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := engine.New(engine.Options{DB: d, Meter: meter, Models: []engine.Model{{Name: "demo", Client: demo, Price: dbtest.DemoPrice, Rerun: true, Concurrency: 64}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	h := handlers.New(handlers.Options{Engine: e, DB: d, MessageBytes: 4096})
+	h := handlers.New(handlers.Options{Engine: e, DB: d, Ops: monitor, MessageBytes: 4096})
 	srv := httptest.NewServer(h)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond) // nobody waits for what still runs

@@ -58,6 +58,7 @@ func (s *server) here(r chi.Router) {
 		r.Post("/ops/outbox/{webhookID}/compensate", s.handle(s.resolve(db.Compensate)))
 		r.Post("/ops/outbox/{webhookID}/abandon", s.handle(s.resolve(db.Abandon)))
 		r.Get("/ops/requests", s.handle(s.listRequests))
+		r.Get("/ops/stats", s.handle(s.getStats))
 		r.Post("/ops/verify", s.handle(s.postVerify))
 		r.Get("/ops/spending", s.handle(s.getSpending))
 		r.Post("/ops/requests/{requestID}/refund", s.handle(s.correct("refund")))

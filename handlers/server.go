@@ -14,13 +14,15 @@ import (
 	"semel/chat"
 	"semel/db"
 	"semel/engine"
+	"semel/ops"
 )
 
-// Options say what a server serves. Engine, DB and Catalog are needed.
+// Options say what a server serves. Engine, DB, Catalog and Ops are needed.
 type Options struct {
 	Engine       *engine.Engine
 	DB           *db.DB
 	Catalog      *catalog.Catalog // of the engine's models
+	Ops          *ops.Monitor     // of the engine's meter
 	Log          *slog.Logger
 	Language     string                // "auto", "en" or "zh-CN"; "" is auto
 	MessageBytes int                   // the longest question; 0 is 262144
@@ -43,7 +45,6 @@ type server struct {
 	once    sync.Once
 
 	importing sync.Mutex // held by the one import that runs
-	verifying sync.Mutex // held by the one check that runs
 }
 
 // New returns the handler.

@@ -20,3 +20,39 @@ CREATE TRIGGER restores_no_delete BEFORE DELETE ON restores
 BEGIN SELECT RAISE(ABORT, 'restores are append-only'); END;
 -- What was done to a request by hand is a part of its receipt.
 CREATE INDEX audit_object ON audit (object);
+
+-- Running counts, from the rows there are. Of requests that were purged only the charge is left.
+ALTER TABLE instance ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE instance ADD COLUMN answers INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE instance ADD COLUMN charges INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE instance ADD COLUMN charged_micros INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE instance ADD COLUMN joined INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE instance ADD COLUMN replayed INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE instance ADD COLUMN conflicts INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE instance ADD COLUMN restarts INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE instance ADD COLUMN expired INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE instance ADD COLUMN saved_micros INTEGER NOT NULL DEFAULT 0;
+
+CREATE TRIGGER attempts_counted AFTER INSERT ON attempts WHEN NEW.reason <> 'imported'
+BEGIN UPDATE instance SET attempts = attempts + 1 WHERE one = 1; END;
+CREATE TRIGGER answers_counted AFTER INSERT ON transitions WHEN NEW.to_state = 'acknowledged'
+BEGIN UPDATE instance SET answers = answers + 1 WHERE one = 1; END;
+CREATE TRIGGER ledger_counted AFTER INSERT ON ledger WHEN NEW.kind = 'charge'
+BEGIN UPDATE instance SET charges = charges + 1, charged_micros = charged_micros + NEW.micros, saved_micros = saved_micros + NEW.micros
+  * (SELECT count(*) FROM arrivals WHERE request_id = NEW.request_id AND (decision = 'joined' OR decision = 'replayed')) WHERE one = 1; END;
+CREATE TRIGGER ledger_uncounted AFTER DELETE ON ledger WHEN OLD.kind = 'charge'
+BEGIN UPDATE instance SET charges = charges - 1, charged_micros = charged_micros - OLD.micros WHERE one = 1; END;
+
+UPDATE instance SET
+  attempts = (SELECT count(*) FROM attempts WHERE reason <> 'imported'),
+  answers = (SELECT count(*) FROM transitions WHERE to_state = 'acknowledged')
+    + (SELECT count(*) FROM ledger l WHERE l.kind = 'charge' AND NOT EXISTS (SELECT 1 FROM requests r WHERE r.id = l.request_id)),
+  charges = (SELECT count(*) FROM ledger WHERE kind = 'charge'),
+  charged_micros = (SELECT coalesce(sum(micros), 0) FROM ledger WHERE kind = 'charge'),
+  joined = (SELECT count(*) FROM arrivals WHERE decision = 'joined'),
+  replayed = (SELECT count(*) FROM arrivals WHERE decision = 'replayed'),
+  conflicts = (SELECT count(*) FROM arrivals WHERE decision = 'conflict'),
+  restarts = (SELECT count(*) FROM arrivals WHERE decision = 'restarted'),
+  expired = (SELECT count(*) FROM arrivals WHERE decision = 'expired'),
+  saved_micros = (SELECT coalesce(sum(l.micros), 0) FROM arrivals a JOIN ledger l ON l.request_id = a.request_id AND l.kind = 'charge'
+    WHERE a.decision = 'joined' OR a.decision = 'replayed');

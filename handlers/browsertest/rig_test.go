@@ -22,6 +22,7 @@ import (
 	"semel/engine"
 	"semel/handlers"
 	"semel/llm"
+	"semel/ops"
 	"semel/views"
 )
 
@@ -260,6 +261,12 @@ func newRig(t *testing.T, change ...func(*engine.Options, *handlers.Options)) *r
 	for _, c := range change {
 		c(&eo, &ho)
 	}
+	eo.Meter = ops.NewMeter()
+	monitor, err := ops.New(t.Context(), ops.Options{DB: d, Meter: eo.Meter})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ho.Ops = monitor
 	e, err := engine.New(eo)
 	if err != nil {
 		t.Fatal(err)
