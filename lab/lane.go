@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"semel/chat"
@@ -48,19 +49,22 @@ type lane struct {
 	gate     *gate
 	http     *http.Client
 
-	clicks []*click
-	flying sync.WaitGroup // questions that a step left under way
+	clicks   []*click
+	flying   sync.WaitGroup  // questions that a step left under way
+	held     *hold           // the call of the model that a step has stopped
+	verdicts int             // that the third party gives about each effect
+	heard    map[string]bool // effects by webhook-id whose verdicts were all given
 }
 
 // A click is one intent of the user: what its browser has kept, to send it again.
 type click struct {
-	name      string
-	session   string
-	id        string // of the request
-	words     string
-	sent      int  // how often, so far
-	confirmed bool // the client has heard that it was accepted
-	queued    bool // it is a message of a queue, and not acknowledged
+	name    string
+	session string
+	id      string // of the request
+	words   string
+	sent    atomic.Int64 // how often, so far
+	queued  bool         // it is a message of a queue, and not acknowledged
+	gone    bool         // its conversation was deleted
 }
 
 // open makes a lane in dir and starts its application.
@@ -71,7 +75,7 @@ func (l *Lab) open(ctx context.Context, name Lane, dir string, seed uint64) (_ *
 	key := sha256.Sum256(strconv.AppendUint([]byte("the secret of a lab "), seed, 10))
 	n := &lane{
 		name: name, dir: dir, lab: l, ctx: ctx, seed: seed, secret: "whsec_" + base64.StdEncoding.EncodeToString(key[:]),
-		proxy: newProxy(), provider: newProvider(seed),
+		proxy: newProxy(), provider: newProvider(seed), verdicts: 1, heard: map[string]bool{},
 		http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true, MaxConnsPerHost: 200}},
 	}
 	defer func() {
@@ -146,11 +150,13 @@ func (n *lane) kill() {
 
 func (n *lane) close() {
 	n.kill()
+	n.proxy.releaseCallbacks()
+	n.provider.release()
 	if n.gate != nil {
-		n.gate.open()
+		n.gate.release()
 	}
-	n.provider.close()
 	n.flying.Wait()
+	n.provider.close()
 	if n.sinkSrv != nil {
 		n.sink.Close()
 		n.sinkSrv.CloseClientConnections()
@@ -231,6 +237,7 @@ func (c *click) question(words string) map[string]any {
 
 // send sends a click, or sends it again.
 func (n *lane) send(c *click, words string) (reply, error) {
+	c.sent.Add(1)
 	r, _, err := n.ask(http.MethodPost, "/api/chat", c.question(words))
 	return r, err
 }
@@ -245,12 +252,6 @@ func (n *lane) click(name string) (*click, error) {
 
 // The board
 
-// A told is what the lane's application says of one click or conversation.
-type told struct {
-	answers, charges, results int
-	micros                    int64
-}
-
 func (n *lane) board(ctx context.Context) (b Board, err error) {
 	b.Clicks, b.Arrivals = len(n.clicks), n.proxy.arrived()
 	b.Calls, b.Tokens = n.provider.counted()
@@ -264,49 +265,72 @@ func (n *lane) board(ctx context.Context) (b Board, err error) {
 	if n.child == nil || n.proxy.down() {
 		return b, nil // nobody can be asked
 	}
-	tell := n.tellNaive
 	if n.name == Semel {
-		tell = n.tellSemel
-	}
-	for session := range clicks {
-		t, err := tell(session)
-		if err != nil {
+		var sums struct {
+			Spending []struct {
+				Answers int // that were charged
+				Charges chat.Money
+			}
+		}
+		if err := n.get("/api/ops/spending", &sums); err != nil {
 			return b, err
 		}
-		answers[session] = t.answers
-		b.Answers += t.answers
-		b.Charges += t.charges
-		b.Micros += t.micros
-		b.Results += t.results
+		for _, s := range sums.Spending {
+			b.Charges += s.Answers
+			b.Micros += s.Charges.Micros
+		}
+		for _, c := range n.clicks {
+			if c.gone || c.sent.Load() == 0 {
+				continue
+			}
+			r, err := n.receipt(c)
+			if err != nil {
+				return b, err
+			}
+			if r.Snapshot != nil {
+				answers[c.session]++
+			}
+			for _, e := range r.Effects {
+				b.Results += min(1, len(e.Callbacks)) // the first verdict is the result
+			}
+		}
+	} else {
+		for session := range clicks {
+			if err := n.tell(session, &b, answers); err != nil {
+				return b, err
+			}
+		}
 	}
-	for session, n := range clicks {
-		b.Lost += max(0, n-answers[session])
+	for session, want := range clicks {
+		b.Answers += answers[session]
+		b.Lost += max(0, want-answers[session])
 	}
 	return b, nil
 }
 
-func (n *lane) tellNaive(session string) (t told, err error) {
+// tell adds what the naive application has stored of a conversation.
+func (n *lane) tell(session string, b *Board, answers map[string]int) error {
 	var lines []struct {
 		Kind   string
 		Micros int64
 	}
 	if err := n.get("/api/conversations/"+url.PathEscape(session), &lines); err != nil {
-		return t, err
+		return err
 	}
 	for _, l := range lines {
 		switch l.Kind {
 		case "answer":
-			t.answers++
+			answers[session]++
 		case "charge":
-			t.charges++
-			t.micros += l.Micros
+			b.Charges++
+			b.Micros += l.Micros
 		case "result":
-			t.results++
+			b.Results++
 		case "deleted":
-			t.answers, t.results = 0, 0
+			answers[session] = 0
 		}
 	}
-	return t, nil
+	return nil
 }
 
 // A receipt is what the right lane says of one click.
@@ -319,9 +343,8 @@ type receipt struct {
 	}
 	Snapshot *string
 	Effects  []struct {
-		Action   string
-		State    chat.EffectState
-		Callback json.RawMessage
+		State     chat.EffectState
+		Callbacks []json.RawMessage
 	}
 	Ledger []struct {
 		Kind   string
@@ -333,33 +356,6 @@ type receipt struct {
 func (n *lane) receipt(c *click) (r receipt, err error) {
 	err = n.get("/api/chat/receipt/"+url.PathEscape(c.id)+"?sessionId="+url.QueryEscape(c.session), &r)
 	return r, err
-}
-
-func (n *lane) tellSemel(session string) (t told, err error) {
-	for _, c := range n.clicks {
-		if c.session != session || c.sent == 0 {
-			continue
-		}
-		r, err := n.receipt(c)
-		if err != nil {
-			return t, err
-		}
-		if r.Snapshot != nil {
-			t.answers++
-		}
-		for _, l := range r.Ledger {
-			if l.Kind == "charge" {
-				t.charges++
-				t.micros += l.Micros
-			}
-		}
-		for _, e := range r.Effects {
-			if len(e.Callback) > 0 && string(e.Callback) != "null" {
-				t.results++
-			}
-		}
-	}
-	return t, nil
 }
 
 // facts is the SHA-256 of what the right lane says of every click, without times and
@@ -375,6 +371,9 @@ func (n *lane) facts(ctx context.Context) (string, error) {
 	}
 	facts := []fact{}
 	for _, c := range n.clicks {
+		if c.gone {
+			continue // nothing is said of it any more
+		}
 		r, err := n.receipt(c)
 		if err != nil {
 			return "", err
@@ -411,10 +410,12 @@ type execution struct {
 	Kind       string
 	Deliveries int
 	Executions int
-	Callbacks  []struct {
-		OK   bool
-		Done bool
-	}
+	Callbacks  []called
+}
+
+// A called is a verdict of the third party.
+type called struct {
+	Done bool // it was heard, or given up
 }
 
 // executed asks the sink, past its gate.
@@ -428,4 +429,19 @@ func (n *lane) executed() []execution {
 		panic(err) // it is our own
 	}
 	return sum.Effects
+}
+
+func (n *lane) setBehaviour(b map[string]any) error {
+	raw, err := json.Marshal(b)
+	if err != nil {
+		return err
+	}
+	r := httptest.NewRequest(http.MethodPost, "/behaviour", bytes.NewReader(raw))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	n.sink.Handler().ServeHTTP(w, r)
+	if w.Code != http.StatusOK {
+		return fmt.Errorf("behaviour: %s", w.Body)
+	}
+	return nil
 }

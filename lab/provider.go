@@ -31,14 +31,10 @@ type provider struct {
 
 // A hold keeps a call in the middle of its answer.
 type hold struct {
-	after   int           // words
-	reached chan struct{} // closed when so many are out
-	let     chan struct{} // closed when it may go on
-	over    chan struct{} // closed when the call has ended
-	once    sync.Once
+	*kept
+	after int           // words
+	over  chan struct{} // closed when the call has ended
 }
-
-func (h *hold) release() { h.once.Do(func() { close(h.let) }) }
 
 func newProvider(seed uint64) *provider {
 	p := &provider{demo: llm.NewDemo(), seed: int64(seed >> 1)}
@@ -50,20 +46,23 @@ func newProvider(seed uint64) *provider {
 
 func (p *provider) url() string { return p.srv.URL + "/v1" }
 
-func (p *provider) close() {
+// release lets go every call that is held.
+func (p *provider) release() {
 	p.mu.Lock()
-	holds := p.holds
-	p.mu.Unlock()
-	for _, h := range holds {
+	defer p.mu.Unlock()
+	for _, h := range p.holds {
 		h.release()
 	}
+}
+
+func (p *provider) close() {
 	p.srv.CloseClientConnections()
 	p.srv.Close()
 }
 
 // holdNext lets the next call stop after so many words.
 func (p *provider) holdNext(after int) *hold {
-	h := &hold{after: after, reached: make(chan struct{}), let: make(chan struct{}), over: make(chan struct{})}
+	h := &hold{kept: newKept(), after: after, over: make(chan struct{})}
 	p.mu.Lock()
 	p.hold, p.holds = h, append(p.holds, h)
 	p.mu.Unlock()
@@ -152,7 +151,7 @@ func (p *provider) stream(w http.ResponseWriter, r *http.Request, a llm.Answer, 
 		frame(choice(map[string]any{"role": "assistant", "content": strings.Join(words[:after], "")}, nil), nil)
 		_ = flush.Flush() // whoever has gone does not read it
 		words = words[after:]
-		close(h.reached)
+		h.arrive()
 		<-h.let
 	}
 	frame(choice(map[string]any{"content": strings.Join(words, "")}, nil), nil)

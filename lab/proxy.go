@@ -9,14 +9,12 @@ import (
 	"net/http/httputil"
 	"strings"
 	"sync"
-	"time"
 )
 
 // A fault is what happens to a reply on its way back to whoever asked.
 type fault struct {
-	cut   int           // so many bytes of the reply pass, then the line is closed
-	reset bool          // it is not closed but reset
-	delay time.Duration // before anything passes
+	cut   int  // so many bytes of the reply pass, then the line is closed
+	reset bool // it is not closed but reset
 }
 
 // A proxy stands before an application, keeps its address while it is killed and
@@ -28,8 +26,9 @@ type proxy struct {
 
 	mu       sync.Mutex // guards what follows
 	upstream string     // its address, "" while there is none
-	faults   []fault    // of the next questions, in order
+	faults   []fault    // of the next answers, in order
 	asked    int        // questions that arrived
+	held     *kept      // where callbacks are kept, nil while they pass
 }
 
 func newProxy() *proxy {
@@ -50,7 +49,26 @@ func (p *proxy) setUpstream(address string) {
 	p.mu.Unlock()
 }
 
-// arm lets a fault happen to the next question that has none yet.
+// keepCallbacks keeps what third parties say from now on, and says when the first is
+// there.
+func (p *proxy) keepCallbacks() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = newKept()
+	return p.held.reached
+}
+
+// releaseCallbacks lets them go.
+func (p *proxy) releaseCallbacks() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held != nil {
+		p.held.release()
+		p.held = nil
+	}
+}
+
+// arm lets a fault happen to the next reply that brings an answer.
 func (p *proxy) arm(f fault) {
 	p.mu.Lock()
 	p.faults = append(p.faults, f)
@@ -70,18 +88,30 @@ func (p *proxy) arrived() int {
 	return p.asked
 }
 
+// keep waits until callbacks may pass.
+func (p *proxy) keep() {
+	p.mu.Lock()
+	k := p.held
+	if k != nil {
+		k.arrive()
+	}
+	p.mu.Unlock()
+	if k != nil {
+		<-k.let
+	}
+}
+
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	isQuestion := r.Method == http.MethodPost && (r.URL.Path == "/api/chat" || strings.HasPrefix(r.URL.Path, "/api/chat/retry/"))
-	var f *fault
+	if strings.HasPrefix(r.URL.Path, "/callbacks/") {
+		p.keep()
+	}
 	p.mu.Lock()
 	upstream := p.upstream
-	if isQuestion && len(p.faults) > 0 {
-		f, p.faults = &p.faults[0], p.faults[1:]
-	}
 	p.mu.Unlock()
 	if isQuestion && p.rewrite != nil {
 		body = p.rewrite(body)
@@ -110,13 +140,18 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
+	var f *fault
+	p.mu.Lock()
+	if isQuestion && res.StatusCode < 300 && len(p.faults) > 0 {
+		f, p.faults = &p.faults[0], p.faults[1:]
+	}
+	p.mu.Unlock()
 	c, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		panic(err) // HTTP/1.1 can
 	}
 	defer c.Close()
 	if f != nil {
-		time.Sleep(f.delay)
 		reply = reply[:min(f.cut, len(reply)-1)]
 	}
 	_, _ = c.Write(reply) // whoever has gone does not read it

@@ -51,7 +51,7 @@ func TestMessagesAndTheirUsesAgree(t *testing.T) {
 	used := map[string]bool{}
 	source := readSources(t, "*.go", "*.templ", "../handlers/*.go", "../static/*.js")
 	lab := readSources(t, "../lab/*.go")
-	for _, m := range regexp.MustCompile(`"(lab\.[a-z_]+\.[a-z_]+)"`).FindAllStringSubmatch(lab, -1) {
+	for _, m := range regexp.MustCompile(`"(lab\.[a-z0-9_]+\.[a-z0-9_]+)"`).FindAllStringSubmatch(lab, -1) {
 		used[m[1]] = true
 		if _, ok := Locales[0].texts[m[1]]; !ok {
 			t.Errorf("there is no message %q, which the lab says", m[1])
