@@ -34,6 +34,7 @@ var build struct {
 }
 
 func TestMain(m *testing.M) {
+	beServer()
 	code := m.Run()
 	if build.dir != "" {
 		if err := os.RemoveAll(build.dir); err != nil {
@@ -107,10 +108,20 @@ type life struct {
 // launch starts semel serve on a free port and does not wait for it.
 func launch(t testing.TB, db string, args ...string) *life {
 	t.Helper()
-	args = append([]string{"serve", "--db", db, "--listen", "127.0.0.1:0"}, args...)
-	l := &life{cmd: exec.Command(semelBinary(t), args...), log: &processLog{}, ended: make(chan struct{})}
+	return start(t, exec.Command(semelBinary(t), serveArgs(db, args...)...))
+}
+
+func serveArgs(db string, more ...string) []string {
+	return append([]string{"serve", "--db", db, "--listen", "127.0.0.1:0"}, more...)
+}
+
+// start begins the life of a server's command. What cmd.Env has is added to a clean
+// environment.
+func start(t testing.TB, cmd *exec.Cmd) *life {
+	t.Helper()
+	l := &life{cmd: cmd, log: &processLog{}, ended: make(chan struct{})}
 	l.ctx, l.over = context.WithCancel(context.Background())
-	l.cmd.Env = cleanEnviron()
+	l.cmd.Env = append(cleanEnviron(), cmd.Env...)
 	l.cmd.Stdout, l.cmd.Stderr = l.log, l.log
 	// A life has connections of its own, and dies with them.
 	l.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}}

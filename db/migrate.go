@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // A migration upgrades the schema by one version, in one transaction.
@@ -42,12 +44,13 @@ func (d *DB) claimFile(want int) error {
 		return err
 	}
 	if fi.Size() > 0 {
-		c, err := d.connect(readerPragmas, "ro")
-		if err != nil {
-			return err
+		version, app, tables, err := d.versionThrough("ro")
+		if code(err) == sqlite3.SQLITE_READONLY_ROLLBACK {
+			// Whoever died in the first transactions of the file, before there was a WAL,
+			// left a journal, and to read is to roll back.
+			version, app, tables, err = d.versionThrough("rw")
 		}
-		version, app, tables, err := d.fileVersion(c)
-		if err := errors.Join(err, c.close()); err != nil {
+		if err != nil {
 			return err
 		}
 		switch {
@@ -58,6 +61,16 @@ func (d *DB) claimFile(want int) error {
 		}
 	}
 	return os.Chmod(d.path, 0o600)
+}
+
+// versionThrough is fileVersion through a reading connection of its own.
+func (d *DB) versionThrough(mode string) (version, app, tables int, err error) {
+	c, err := d.connect(readerPragmas, mode)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	return d.fileVersion(c)
 }
 
 // upgrade makes the schema of a file that is ours the program's. It runs before

@@ -2,6 +2,7 @@ package db_test
 
 import (
 	"bytes"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -173,6 +174,40 @@ func onlyOurs(t *testing.T, path string) {
 		if fi, err := os.Stat(f); err != nil || fi.Mode().Perm()&0o077 != 0 {
 			t.Errorf("%s has mode %v (%v)", filepath.Base(f), fi.Mode(), err)
 		}
+	}
+}
+
+// The first start makes the file in transactions with a rollback journal, before there is
+// a WAL. Who dies in one leaves a journal that only a writing connection can roll back.
+func TestAStartAfterADeathInTheVeryFirstOne(t *testing.T) {
+	dir := t.TempDir()
+	made, path := filepath.Join(dir, "made.db"), filepath.Join(dir, "x.db")
+	raw, err := sql.Open("sqlite", made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	raw.SetMaxOpenConns(1)
+	for _, q := range []string{
+		`CREATE TABLE t (x)`, `DROP TABLE t`, `PRAGMA cache_size = 1`, `BEGIN`, `CREATE TABLE t (x)`,
+		`INSERT INTO t SELECT zeroblob(3000) FROM (VALUES (1), (2), (3), (4), (5), (6), (7), (8))`,
+	} {
+		if _, err := raw.Exec(q); err != nil {
+			t.Fatalf("%s: %v", q, err)
+		}
+	}
+	for _, suffix := range []string{"", "-journal"} {
+		b, err := os.ReadFile(made + suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path+suffix, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dbtest.Check(t, dbtest.OpenAt(t, path, nil))
+	if _, err := os.Stat(path + "-journal"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the journal is still there: %v", err)
 	}
 }
 
