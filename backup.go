@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 
@@ -52,5 +53,48 @@ func backup(ctx context.Context, path, file string, w io.Writer) (err error) {
 	}
 	_, err = fmt.Fprintf(w, "%s: %s, %d requests, %d invariants hold, in %s\nsha256 %s\n",
 		b.Path, disk.Bytes(b.Bytes), b.Requests, b.Checks, b.Took.Round(time.Millisecond), b.SHA256)
+	return err
+}
+
+func restoreCommand(environ []string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Make a backup the database; not while it is served",
+		Long: "Make a backup the database, after it was checked as semel verify does. Not while it\n" +
+			"is served. A database that is there is replaced with --force only, and kept beside.\n" +
+			"What was answered since the backup is lost: unknown questions of that time run only\n" +
+			"when a person says so, and what the backup had unfinished is not begun again by itself.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := loadConfig(cmd, environ)
+			if err != nil {
+				return err
+			}
+			force, _ := cmd.Flags().GetBool("force")
+			return asFailure(restore(cmd.Context(), cfg.DB, args[0], force, cmd.OutOrStdout()))
+		},
+	}
+	configFlags(cmd)
+	cmd.Flags().Bool("force", false, "replace a database that is there; it is kept beside, under a name with the date")
+	return cmd
+}
+
+// restore makes file the database at path and says what that means.
+func restore(ctx context.Context, path, file string, force bool, w io.Writer) error {
+	r, err := db.Restore(ctx, db.Options{Path: path, Schema: schema}, file, force)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("restore: %w: with --force it is replaced, and kept beside", err)
+	case err != nil:
+		return fmt.Errorf("restore: %w", err)
+	}
+	kept := ""
+	if r.Kept != "" {
+		kept = "The database that was there is now " + r.Kept + ".\n"
+	}
+	_, err = fmt.Fprintf(w, `%s is restored from %s: %d requests, as of %s; %d invariants hold.
+%sWhat was asked between then and now is lost, and may have been answered: a question of
+that time is run again only when a person says so. Now start the server.
+`, path, r.From, r.Requests, r.BackupAt.Format(time.RFC3339), r.Checks, kept)
 	return err
 }

@@ -17,7 +17,7 @@ import (
 func largeFile(t *testing.T, path string) {
 	t.Helper()
 	d := dbtest.OpenAt(t, path, nil)
-	for i := range 60 {
+	for i := range 30 {
 		dbtest.Answered(t, d, fmt.Sprintf("session-%03d", i), "How long?", strings.Repeat("So long. ", 20_000))
 	}
 	if err := d.Close(); err != nil {
@@ -30,7 +30,7 @@ func TestABackupThatIsKilledLeavesNothingWithItsName(t *testing.T) {
 	file := filepath.Join(dir, "semel.db")
 	largeFile(t, file)
 	killed := 0
-	for i := range 6 {
+	for i := range 5 {
 		to := filepath.Join(dir, fmt.Sprintf("backup-%d.db", i))
 		cmd := exec.Command(semelBinary(t), "backup", to, "--db", file)
 		cmd.Env = cleanEnviron()
@@ -38,7 +38,7 @@ func TestABackupThatIsKilledLeavesNothingWithItsName(t *testing.T) {
 			t.Fatal(err)
 		}
 		// As far along as it is when so much is copied; the last ones while it is checked.
-		want := int64(i) << 21
+		want := int64(i) << 20
 		eventually(func() bool {
 			begun, _ := filepath.Glob(to + db.Incomplete + "*")
 			if len(begun) == 0 {
@@ -66,7 +66,7 @@ func TestABackupThatIsKilledLeavesNothingWithItsName(t *testing.T) {
 	// What they left is in nobody's way.
 	to := filepath.Join(dir, "whole.db")
 	out, stderr, code := runSemel(t, "backup", to, "--db", file)
-	if code != 0 || !strings.Contains(out, "60 requests") || !strings.Contains(out, "sha256 ") {
+	if code != 0 || !strings.Contains(out, "30 requests") || !strings.Contains(out, "sha256 ") {
 		t.Errorf("afterwards: exit %d, %s%s", code, out, stderr)
 	}
 	if _, stderr, code := runSemel(t, "backup", to, "--db", file); code != 1 || !strings.Contains(stderr, "already exists") {

@@ -19,6 +19,7 @@ var titles = map[string]string{
 	"key_reused":            "This request id was used for something else",
 	"key_expired":           "This request id is too old to be run",
 	"key_from_future":       "The time inside the request id lies ahead",
+	"restored_gap":          "It may have been answered before this server was restored",
 	"session_invalid":       "The conversation id cannot be used",
 	"conversation_gone":     "The conversation is deleted",
 	"parent_not_found":      "The message this follows is not there",
@@ -55,6 +56,7 @@ var titles = map[string]string{
 	// accepted and failed
 	"stopped":              "Stopped",
 	"interrupted":          "The answer was interrupted",
+	"restored":             "The server was restored from a backup",
 	"line_lost":            "The line to the model was lost",
 	"provider_unreachable": "The model cannot be reached",
 	"provider_busy":        "The model is busy",

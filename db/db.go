@@ -41,6 +41,7 @@ type Options struct {
 	Driver func(dsn string) (driver.Conn, error)
 
 	migrations []migration // tests only; nil is the program's own
+	restoring  bool        // a copy, about to be served
 }
 
 // A DB is an open database. All its methods may be called by many goroutines.
@@ -66,6 +67,7 @@ type DB struct {
 	horizon atomic.Int64
 
 	texts  texts
+	gaps   []gap       // what restores lost; not changed after Open
 	buried atomic.Bool // there are tombstones, or will be when the next commit is through
 	chosen atomic.Bool // likewise settings
 
@@ -151,16 +153,24 @@ func Open(o Options) (_ *DB, err error) {
 	if err := d.takeLock(); err != nil {
 		return nil, err
 	}
+	if err := refuseHalf(d.path); err != nil {
+		return nil, err
+	}
 	if err := d.claimFile(len(o.migrations) + 1); err != nil {
 		return nil, err
 	}
 	if d.writer, err = d.connect(writerPragmas, "rw"); err != nil {
 		return nil, err
 	}
-	if err := d.refuseBackup(); err != nil {
+	if !o.restoring {
+		if err := d.refuseBackup(); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.upgrade(o); err != nil {
 		return nil, err
 	}
-	if err := d.upgrade(o.Schema, o.migrations); err != nil {
+	if err := d.readGaps(); err != nil {
 		return nil, err
 	}
 	var horizon int64
@@ -271,17 +281,9 @@ func realPath(path string) (string, error) {
 	return real, err
 }
 
-func (d *DB) takeLock() error {
-	d.lock = flock.New(d.path + ".lock")
-	ok, err := d.lock.TryLock()
-	if err != nil {
-		return fmt.Errorf("lock %s: %w", d.path, err)
-	}
-	if !ok {
-		d.lock = nil
-		return fmt.Errorf("%w: %s. Stop it, or name another file with --db", ErrServed, d.path)
-	}
-	return nil
+func (d *DB) takeLock() (err error) {
+	d.lock, err = lockFile(d.path)
+	return err
 }
 
 func (d *DB) openReaders(n int) error {

@@ -43,6 +43,7 @@ type Outgoing struct {
 	LeaseUntil    time.Time
 	NextAt, DueAt time.Time
 	FirstAt       time.Time // the first delivery; zero before
+	DoubtedAt     time.Time // what a restore lost may have delivered it, from then on; zero: nothing is lost
 	Code          string    // of the last trouble
 	Unknown       bool      // a delivery may have been executed although nobody said so
 	CreatedAt     time.Time
@@ -381,7 +382,7 @@ func declaredAs(frozen, name string) (chat.Action, error) {
 
 func outgoingDest(o *Outgoing) []any {
 	return []any{&o.ID, &o.RequestID, &o.Kind, &o.Position, &o.WebhookID, &o.Destination, &o.Payload, &o.Awaits, &o.Compensates,
-		(*string)(&o.State), &o.Steps, &o.Attempt, &o.Tries, &o.Owner, &o.LeaseUntil, &o.NextAt, &o.DueAt, &o.FirstAt, &o.Code, &o.CreatedAt, &o.SettledAt, &o.Unknown}
+		(*string)(&o.State), &o.Steps, &o.Attempt, &o.Tries, &o.Owner, &o.LeaseUntil, &o.NextAt, &o.DueAt, &o.FirstAt, &o.Code, &o.CreatedAt, &o.SettledAt, &o.DoubtedAt, &o.Unknown}
 }
 
 // outgoing returns the one row of the outbox that sql finds. Errors: ErrNotFound.
@@ -407,14 +408,16 @@ func (c *conn) allOutgoing(sql string, args ...any) (list []Outgoing, err error)
 // nobody said so.
 const sqlOutgoingColumns = `SELECT o.id, o.request_id, o.kind, o.position, o.webhook_id, o.destination, o.payload, o.awaits, o.compensates,
 	o.state, o.steps, o.attempt, o.tries, o.owner, o.lease_until, o.next_at, o.due_at, o.first_at, o.code, o.created_at, o.settled_at,
-	EXISTS (SELECT 1 FROM deliveries d WHERE d.outbox_id = o.id AND d.outcome = 'unknown') FROM outbox o`
+	o.doubted_at, o.doubted_at IS NOT NULL OR EXISTS (SELECT 1 FROM deliveries d WHERE d.outbox_id = o.id AND d.outcome = 'unknown') FROM outbox o`
 
 const (
 	sqlInsertDecision = `INSERT INTO decisions (request_id, position, webhook_id, action, arguments, digest, verdict, code, reason, at, tx)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
+	// A decision that a backup had may have been approved in what was lost.
 	sqlInsertOutbox = `INSERT INTO outbox (request_id, kind, position, webhook_id, destination, payload, awaits, callback_ms, compensates,
-		state, next_at, created_at, updated_at, tx) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?, ?)`
+		state, next_at, created_at, updated_at, tx, doubted_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 'pending', ?10, ?11, ?12, ?13,
+		(SELECT min(s.backup_at) FROM restores s JOIN decisions d ON d.request_id = ?1 AND d.position = ?3 AND d.tx < s.tx WHERE ?2 = 'effect'))`
 
 	sqlSelectDeclarations = `SELECT id FROM declarations WHERE sha256 = ?`
 

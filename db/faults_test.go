@@ -417,6 +417,28 @@ var requestWrites = []write{
 		},
 	},
 	{
+		name: "SettleRestores",
+		setup: func(t *testing.T, d *db.DB) chat.Request {
+			if err := db.Write(bg, d, func(tx *db.Tx) error {
+				_, err := tx.Exec(`UPDATE instance SET epoch = 2`)
+				if err == nil {
+					_, err = tx.Exec(`INSERT INTO restores (epoch, backup_at, restored_at, tx) SELECT 2, 1, 2, tx FROM instance`)
+				}
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			return chat.Request{}
+		},
+		call: func(d *db.DB, _ chat.Request) (any, error) { return nil, d.SettleRestores(bg) },
+		lookup: func(d *db.DB, _ chat.Request) error {
+			if i, err := d.Instance(bg); err != nil || i.Restored {
+				return fmt.Errorf("it is not settled (%v)", err)
+			}
+			return nil
+		},
+	},
+	{
 		name:  "RecordArrivals",
 		setup: setupPending,
 		call: func(d *db.DB, r chat.Request) (any, error) {
@@ -456,7 +478,7 @@ func TestEveryWriterIsInTheFaultTable(t *testing.T) {
 	typ := reflect.TypeFor[*db.DB]()
 	for i := range typ.NumMethod() {
 		m := typ.Method(i).Name
-		reads := slices.Contains([]string{"Check", "Counts", "Audit", "Evidence", "Newer", "Requests", "Totals", "Archive", "Backup", "Examine", "Attachments", "AttemptReason", "Content", "Conversations", "CutShort", "Delivering", "DestinationDisabled", "Due", "File", "Find", "FrozenContext", "Instance", "LedgerBefore", "Load", "LookUp", "News", "Outbox", "Outgoing", "PartialText", "Path", "Proposals", "PurgeHorizon", "Receipt", "Record", "RecordOf", "RunName", "Sessions", "Spending", "Spent", "Thread", "ThreadAt", "Turns", "UndoUntil",
+		reads := slices.Contains([]string{"Check", "Counts", "Audit", "Evidence", "Newer", "Requests", "Totals", "Archive", "Backup", "Examine", "Lost", "Guarded", "Attachments", "AttemptReason", "Content", "Conversations", "CutShort", "Delivering", "DestinationDisabled", "Due", "File", "Find", "FrozenContext", "Instance", "LedgerBefore", "Load", "LookUp", "News", "Outbox", "Outgoing", "PartialText", "Path", "Proposals", "PurgeHorizon", "Receipt", "Record", "RecordOf", "RunName", "Sessions", "Spending", "Spent", "Thread", "ThreadAt", "Turns", "UndoUntil",
 			"Unfinished", "Verify"}, m)
 		covered := slices.ContainsFunc(writes, func(w write) bool { name, _, _ := strings.Cut(w.name, " "); return name == m })
 		if !reads && !covered && !slices.Contains(noWriters, m) {
@@ -482,6 +504,9 @@ func contents(t *testing.T, d *db.DB) []string {
 		}
 		if table == "conversations" {
 			columns += ", deleted_at IS NULL, archived_at IS NULL, named_tx > 0, ended_tx > 0, ended_tx > seen_tx, named_tx IN (SELECT rowid FROM search)"
+		}
+		if table == "restores" {
+			columns += ", settled_at IS NULL"
 		}
 		if table == "messages" {
 			columns += ", tx IN (SELECT rowid FROM search)"

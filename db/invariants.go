@@ -263,7 +263,8 @@ var requestInvariants = []Invariant{
 		 UNION ALL SELECT 'verdicts_no_update' UNION ALL SELECT 'verdicts_no_delete' UNION ALL SELECT 'outbox_edges' UNION ALL SELECT 'outbox_identity'
 		 UNION ALL SELECT 'outbox_attempt' UNION ALL SELECT 'outbox_no_delete' UNION ALL SELECT 'deliveries_closed' UNION ALL SELECT 'deliveries_no_delete'
 		 UNION ALL SELECT 'callbacks_no_update' UNION ALL SELECT 'callbacks_no_delete' UNION ALL SELECT 'callbacks_first' UNION ALL SELECT 'audit_no_update' UNION ALL SELECT 'audit_no_delete'
-		 UNION ALL SELECT 'contents_no_update' UNION ALL SELECT 'attachments_identity' UNION ALL SELECT 'carried_no_update' UNION ALL SELECT 'carried_no_delete' UNION ALL SELECT 'audit_key') x
+		 UNION ALL SELECT 'contents_no_update' UNION ALL SELECT 'attachments_identity' UNION ALL SELECT 'carried_no_update' UNION ALL SELECT 'carried_no_delete' UNION ALL SELECT 'audit_key'
+		 UNION ALL SELECT 'restores_no_update' UNION ALL SELECT 'restores_no_delete') x
 		 LEFT JOIN sqlite_schema s ON s.name = x.name AND (s.type = 'trigger' AND s.sql LIKE '%RAISE(ABORT%' OR s.type = 'index' AND s.sql LIKE '%UNIQUE%') WHERE s.name IS NULL`},
 	{"I57", "after an unknown outcome the model was called again only because a person or the policy said so",
 		`SELECT a.request_id, a.n FROM attempts a JOIN attempts p ON p.request_id = a.request_id AND p.n = a.n - 1
@@ -304,6 +305,16 @@ var requestInvariants = []Invariant{
 		 WHERE tx <= (SELECT indexed_tx FROM instance) AND tx NOT IN (SELECT rowid FROM search)
 		 UNION ALL SELECT 'left over', rowid FROM search WHERE rowid > (SELECT indexed_tx FROM instance)
 		 OR rowid NOT IN (SELECT tx FROM messages UNION ALL SELECT named_tx FROM conversations WHERE named_tx > 0)`},
+	{"I70", "the epoch is that of the last restore, and each raised it",
+		`SELECT 'instance', epoch FROM instance WHERE epoch <> coalesce((SELECT max(epoch) FROM restores), 1)
+		 UNION ALL SELECT 'restore', r.epoch FROM restores r WHERE r.tx > (SELECT tx FROM instance) OR EXISTS (SELECT 1 FROM restores p WHERE p.epoch < r.epoch AND p.tx >= r.tx)`},
+	{"I71", "what a restore may have lost the end of, only a person begins again",
+		`SELECT 'failed', r.id FROM requests r JOIN transitions t ON t.request_id = r.id AND t.n = r.steps
+		 WHERE r.state = 'failed' AND r.failure_retry = 'auto' AND t.tx < (SELECT max(tx) FROM restores)
+		 UNION ALL SELECT 'unfinished', r.id FROM requests r JOIN transitions t ON t.request_id = r.id AND t.n = r.steps
+		 WHERE r.state IN ('pending', 'generating') AND t.tx < (SELECT max(tx) FROM restores WHERE settled_at IS NOT NULL)
+		 UNION ALL SELECT 'outbox', o.id FROM outbox o WHERE o.state IN ('pending', 'delivering') AND o.doubted_at IS NULL AND o.tx < (SELECT max(tx) FROM restores)
+		 AND NOT EXISTS (SELECT 1 FROM audit a WHERE a.action = 'redrive' AND a.object = o.webhook_id AND a.tx > (SELECT max(tx) FROM restores))`},
 	{"I69", "what was imported called no model here and cost nothing, and only a person starts it again",
 		`SELECT 'mark', r.id FROM requests r JOIN arrivals f ON f.request_id = r.id AND f.n = 1 JOIN transitions t ON t.request_id = r.id AND t.n = 1
 		 WHERE (f.source = 'import') <> (t.reason = 'imported')

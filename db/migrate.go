@@ -75,28 +75,31 @@ func (d *DB) versionThrough(mode string) (version, app, tables int, err error) {
 
 // upgrade makes the schema of a file that is ours the program's. It runs before
 // the write loop starts, on the writer's connection.
-func (d *DB) upgrade(schema string, migrations []migration) error {
-	want := len(migrations) + 1
+func (d *DB) upgrade(o Options) error {
+	want := len(o.migrations) + 1
 	version, _, tables, err := d.fileVersion(d.writer)
 	switch {
 	case err != nil:
 		return err
 	case version == 0 && tables == 0:
-		return d.create(schema, want)
+		return d.create(o.Schema, want)
 	case version == want:
 		return nil
 	}
-	// One copy, and what a migration may write anew.
-	if err := d.roomFor(filepath.Dir(d.path), 2); err != nil {
-		return fmt.Errorf("upgrade from version %d to %d (nothing was changed): %w", version, want, err)
-	}
-	copy := fmt.Sprintf("%s.v%d-%s.bak", d.path, version, time.Now().UTC().Format("20060102T150405"))
-	if err := d.backup(copy); err != nil {
-		return fmt.Errorf("copy before the upgrade from version %d to %d (nothing was changed): %w", version, want, err)
+	copy := "what is restored from"
+	if !o.restoring { // else it is a copy itself
+		copy = fmt.Sprintf("%s.v%d-%s.bak", d.path, version, time.Now().UTC().Format("20060102T150405"))
+		// The copy, and what a migration may write anew.
+		if err := d.roomFor(filepath.Dir(d.path), 2); err != nil {
+			return fmt.Errorf("upgrade from version %d to %d (nothing was changed): %w", version, want, err)
+		}
+		if err := d.backup(copy); err != nil {
+			return fmt.Errorf("copy before the upgrade from version %d to %d (nothing was changed): %w", version, want, err)
+		}
 	}
 	d.log.Info("upgrading the database", "from", version, "to", want, "copy", copy)
 	for v := version; v < want; v++ {
-		if err := d.migrate(migrations[v-1].sql, v+1); err != nil {
+		if err := d.migrate(o.migrations[v-1].sql, v+1); err != nil {
 			return fmt.Errorf("upgrade to version %d (the file is at version %d, a copy is %s): %w", v+1, v, copy, err)
 		}
 	}

@@ -361,7 +361,7 @@ func (tx *Tx) resolve(s Resolution) (o Outgoing, err error) {
 		if _, err := tx.exec(sqlEnableDestination, o.Destination); err != nil {
 			return o, err
 		}
-		o.Tries, o.NextAt = 0, tx.now
+		o.Tries, o.NextAt, o.DoubtedAt = 0, tx.now, time.Time{}
 		err = tx.move(&o, chat.EffectPending, "", sqlRedrive, tx.now)
 	case Abandon:
 		err = tx.settled(&o, chat.EffectAbandoned, "abandoned", s.Actor)
@@ -449,7 +449,7 @@ const (
 
 	sqlWait = `UPDATE outbox SET owner = NULL, lease_until = NULL, next_at = ?,` + sqlMoved
 
-	sqlRedrive = `UPDATE outbox SET tries = 0, next_at = ?,` + sqlMoved
+	sqlRedrive = `UPDATE outbox SET tries = 0, doubted_at = NULL, next_at = ?,` + sqlMoved
 
 	sqlSelectOutgoing = sqlOutgoingColumns + ` WHERE o.id = ?`
 

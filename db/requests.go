@@ -359,6 +359,7 @@ type Instance struct {
 	Epoch        int64
 	PurgeHorizon time.Time // zero when nothing was purged so far
 	Newest       time.Time // when the newest request was accepted; zero when there is none
+	Restored     bool      // from a backup, and what that had unfinished is not decided
 }
 
 // Instance returns the row about this file.
@@ -368,7 +369,11 @@ func (d *DB) Instance(ctx context.Context) (i Instance, err error) {
 		if _, err := c.queryRow(sqlSelectInstance, nil, &i.Epoch, &horizon); err != nil {
 			return err
 		}
-		_, err := c.queryRow(sqlSelectNewest, nil, &i.Newest)
+		if _, err := c.queryRow(sqlSelectNewest, nil, &i.Newest); err != nil {
+			return err
+		}
+		var err error
+		i.Restored, err = c.queryRow(sqlAnyUnsettled, nil, new(int))
 		return err
 	})
 	if horizon > 0 {

@@ -165,7 +165,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	}
 	e.clock = newClock(in.Newest)
 	e.cameRound()
-	if err := e.recoverLost(ctx); err != nil {
+	if err := e.recoverLost(ctx, in.Restored); err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
 	e.loops.Add(5)

@@ -11,14 +11,22 @@ import (
 )
 
 // recoverLost decides about everything another life left: at start, whatever it owned
-// is dead at once.
-func (e *Engine) recoverLost(ctx context.Context) error {
+// is dead at once. In a file that was restored, what was unfinished may have been
+// finished since, in what is lost: nothing of it begins by itself.
+func (e *Engine) recoverLost(ctx context.Context, restored bool) error {
 	list, err := e.db.Unfinished(ctx)
 	if err != nil {
 		return err
 	}
 	taken, followed := 0, 0
 	for _, r := range list {
+		if restored {
+			taken++
+			if err := e.failRestored(ctx, r); err != nil {
+				return fmt.Errorf("request %s: %w", r.Key.RequestID, err)
+			}
+			continue
+		}
 		if r.State == chat.StateGenerating {
 			switch again, err := e.reattach(ctx, r); {
 			case err != nil:
@@ -37,9 +45,39 @@ func (e *Engine) recoverLost(ctx context.Context) error {
 		}
 	}
 	if len(list) > 0 {
-		e.log.Info("recovered", "waiting", len(list)-taken-followed, "interrupted", taken, "re-attached", followed)
+		e.log.Info("recovered", "waiting", len(list)-taken-followed, "interrupted", taken, "re-attached", followed, "restored", restored)
+	}
+	if restored {
+		return e.db.SettleRestores(ctx) // if we die before, the next life finds what we left
 	}
 	return nil
+}
+
+// failRestored ends a request that a backup had unfinished.
+func (e *Engine) failRestored(ctx context.Context, r chat.Request) error {
+	actor := "recovery:" + e.life
+	f := chat.Failure{
+		Code: "restored", Outcome: chat.OutcomeUnknown, Retry: chat.RetryExplicit,
+		Detail: "It was unfinished in the backup that this server was restored from, and may have been answered since. What came after the backup, nobody can know.",
+	}
+	switch {
+	case r.State == chat.StatePending:
+		_, err := e.db.FailWaiting(ctx, r, actor, f)
+		return err
+	case r.StopRequested && r.StopAttempt >= r.Attempt: // which calls no model either
+		_, err := e.takeOver(ctx, r, actor, chat.OutcomeUnknown)
+		return err
+	}
+	p, err := e.db.PartialText(ctx, r.ID, r.Attempt)
+	if err != nil {
+		return err
+	}
+	usage, err := e.estimateLost(ctx, r, p)
+	if err != nil {
+		return err
+	}
+	_, err = e.db.Fail(ctx, r, db.End{Outcome: chat.OutcomeUnknown, Code: f.Code, Usage: usage, Waste: true, Actor: actor}, f)
+	return err
 }
 
 // takeOver ends the attempt of a worker that is gone, as contract section 4 says

@@ -207,12 +207,16 @@ func (y *relay) hold(log *slog.Logger, err error) {
 // may: its receiver no longer knows its id, or never did, and it may have been
 // executed. What a person sends again is not judged.
 func (d Destination) forbids(o db.Outgoing, now time.Time) (code string) {
+	first := o.FirstAt
+	if first.IsZero() || !o.DoubtedAt.IsZero() && o.DoubtedAt.Before(first) {
+		first = o.DoubtedAt // by what a restore lost
+	}
 	switch t := d.Target; {
-	case o.Attempt == 0 || o.Tries == 0:
+	case first.IsZero() || o.Tries == 0 && o.DoubtedAt.IsZero():
 		return ""
 	case t.KeyMode == outbox.KeyModeNone && o.Unknown:
 		return "outcome_unknown"
-	case t.KeyMode != outbox.KeyModeNone && now.After(o.FirstAt.Add(t.KeyTTL)):
+	case t.KeyMode != outbox.KeyModeNone && now.After(first.Add(t.KeyTTL)):
 		return "key_expired"
 	}
 	return ""
@@ -406,9 +410,15 @@ var ErrSignature = errors.New("the signature is not right")
 
 // VerifyCallback checks that the destination of an effect signed a body, and returns
 // the sender's own id of it. Errors: [db.ErrNotFound] when there is no such effect,
-// ErrSignature.
+// ErrSignature, and a problem while a restore may have lost the effect.
 func (e *Engine) VerifyCallback(ctx context.Context, webhookID string, h http.Header, body []byte) (messageID string, err error) {
 	o, err := e.db.Outgoing(ctx, webhookID)
+	if errors.Is(err, db.ErrNotFound) && e.db.Guarded(time.Now()) {
+		p := problem(503, "restored_gap", chat.RetrySameID, "",
+			"This server was restored from a backup and does not know this effect: it may be one of those that are lost. Call back again.")
+		p.RetryAfter = 5 * time.Minute
+		return "", p
+	}
 	if err != nil {
 		return "", err
 	}

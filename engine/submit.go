@@ -27,6 +27,9 @@ type Ask struct {
 	Source   chat.Source
 	// Attachments are ids of what this user has uploaded.
 	Attachments []string
+	// Confirmed says that a person wants it run although a restore may have lost its
+	// answer.
+	Confirmed bool
 
 	carried []chat.Attachment // what they name; what is unknown has no ID
 }
@@ -207,6 +210,10 @@ func (e *Engine) admit(a Ask) *chat.Problem {
 	}
 	if timed && !at.After(e.db.PurgeHorizon()) { // acceptance looks again, when its turn comes
 		return keyExpired(a.Key.RequestID)
+	}
+	if !a.Confirmed && e.db.Lost(a.Key.RequestID, now) {
+		return problem(409, "restored_gap", chat.RetryExplicit, a.Key.RequestID,
+			`This server was restored from a backup, and what it was asked in between is lost: this may have been answered. To run it all the same, send it again with "confirm": "restored".`)
 	}
 	if a.Model != "" && e.model(a.Model) == nil {
 		return problem(422, "model_unknown", chat.RetryNewID, a.Key.RequestID, "There is no model %q here. GET /api/models lists them.", a.Model)

@@ -55,6 +55,7 @@ func TestWhatIsWrongWithABodyIsSaid(t *testing.T) {
 		{"blank content", `{"sessionId":"abcdefgh","requestId":"abcdefgh","content":" \n\u3000"}`, "content"},
 		{"no content", `{"sessionId":"abcdefgh","requestId":"abcdefgh"}`, "content"},
 		{"an unknown kind", valid(`,"kind":"title"`), "title"},
+		{"a confirmation of nothing", valid(`,"confirm":"yes"`), "confirm"},
 		{"a message with a parent", valid(`,"parentId":"abcdefgh.1"`), "parentId"},
 		{"an edit without", valid(`,"kind":"edit"`), "parentId"},
 		{"a regenerate with content", valid(`,"kind":"regenerate","parentId":"abcdefgh.1"`), "content"},

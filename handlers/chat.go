@@ -34,6 +34,7 @@ type chatBody struct {
 	Model       string          `json:"model"`
 	Params      json.RawMessage `json:"params"`
 	Attachments []string        `json:"attachments"`
+	Confirm     string          `json:"confirm"` // "restored": a person wants it run after a restore
 }
 
 // postChat takes an intent, new or again (contract, section 3).
@@ -169,10 +170,13 @@ func (s *server) parseAsk(r *http.Request, b chatBody) (engine.Ask, error) {
 	if err != nil {
 		return a, err
 	}
+	if b.Confirm != "" && b.Confirm != "restored" {
+		return a, badRequest(`confirm can be "restored" only.`)
+	}
 	a = engine.Ask{
 		Key:  chat.Key{UserID: s.user(r), SessionID: session, RequestID: id},
 		Kind: b.Kind, Content: b.Content, ParentID: b.ParentID, Model: b.Model, Params: params, Source: source(r),
-		Attachments: b.Attachments,
+		Attachments: b.Attachments, Confirmed: b.Confirm != "",
 	}
 	return a, s.checkAsk(a)
 }
