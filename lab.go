@@ -10,7 +10,6 @@ import (
 	"net"
 	"runtime"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -72,13 +71,18 @@ func newReport(o labOptions) lab.Report {
 	}
 }
 
-// runLab runs scenarios and writes a line for each, or the report as JSON.
+// runLab runs scenarios and writes a line for each as it ends, or the report as JSON.
 func runLab(ctx context.Context, l *lab.Lab, scenarios []lab.Scenario, o labOptions, w io.Writer) error {
 	report := newReport(o)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if !o.json {
-		fmt.Fprintln(t, "SCENARIO\tRUNS\tNAIVE: answers\tcharges\texecuted\tlost\tSEMEL: answers\tcharges\texecuted\tlost\t")
+	table := w
+	if o.json {
+		table = io.Discard
 	}
+	cells := func(b lab.Board) string {
+		return fmt.Sprintf("%8d%9d%10d%6d", b.Answers, b.Charges, b.Executions, b.Lost)
+	}
+	const heads = " answers  charges  executed  lost"
+	fmt.Fprintf(table, "%-20s%5s  %-35s%s\n%-20s%5s  %-35s%s\n", "", "", " NAIVE", " SEMEL", "scenario", "runs", heads, heads)
 	for _, s := range scenarios {
 		var left, right lab.Board
 		broken := 0
@@ -93,33 +97,28 @@ func runLab(ctx context.Context, l *lab.Lab, scenarios []lab.Scenario, o labOpti
 				broken++
 			}
 		}
-		if !o.json {
-			verdict := "holds"
-			if broken > 0 {
-				verdict = fmt.Sprintf("BROKEN in %d", broken)
-			}
-			fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", s.Name, o.runs,
-				left.Answers, left.Charges, left.Executions, left.Lost, right.Answers, right.Charges, right.Executions, right.Lost, verdict)
+		verdict := "holds"
+		if broken > 0 {
+			verdict = fmt.Sprintf("BROKEN in %d", broken)
 		}
+		fmt.Fprintf(table, "%-20s%5d  %-35s%s  %s\n", s.Name, o.runs, cells(left), cells(right), verdict)
 	}
 	if err := report.Seal(); err != nil {
 		return &failure{exitUsage, err}
 	}
 	failed := report.Failed()
+	for _, r := range failed {
+		fmt.Fprintf(table, "\n%s with seed %d:\n  %s\nThe same again: semel lab %s --seed %d\n", r.Scenario, r.Seed, strings.Join(r.Broken, "\n  "), r.Scenario, r.Seed)
+	}
+	if _, err := fmt.Fprintf(table, "\nSHA-256 of the report: %s\n", report.Digest); err != nil {
+		return &failure{exitUsage, err}
+	}
 	if o.json {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
 		if err := e.Encode(report); err != nil {
 			return &failure{exitUsage, err}
 		}
-	} else {
-		if err := t.Flush(); err != nil {
-			return &failure{exitUsage, err}
-		}
-		for _, r := range failed {
-			fmt.Fprintf(w, "\n%s, seed %d:\n  %s\nagain: semel lab %s --seed %d\n", r.Scenario, r.Seed, strings.Join(r.Broken, "\n  "), r.Scenario, r.Seed)
-		}
-		fmt.Fprintf(w, "\nreport %s\n", report.Digest)
 	}
 	if len(failed) > 0 {
 		return &failure{exitFailed, fmt.Errorf("lab: runs in which something does not hold: %d of %d", len(failed), len(report.Results))}

@@ -260,22 +260,29 @@ func judge(ctx context.Context, s Scenario, naive, semel *lane) (r Result, err e
 			r.Damage = append(r.Damage, name)
 		}
 	}
-	d, err := db.Open(db.Options{Path: semel.file, ReadOnly: true, Readers: 1})
+	broken, err := violations(ctx, semel.file)
 	if err != nil {
 		return r, err
+	}
+	r.Broken = append(r.Broken, broken...)
+	r.Facts, err = semel.facts()
+	return r, err
+}
+
+// violations says which invariants of a database file do not hold.
+func violations(ctx context.Context, file string) (list []string, err error) {
+	d, err := db.Open(db.Options{Path: file, ReadOnly: true, Readers: 1})
+	if err != nil {
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	checks, err := d.Verify(ctx)
-	if err != nil {
-		return r, err
-	}
 	for _, c := range checks {
 		if c.Count > 0 {
-			r.Broken = append(r.Broken, fmt.Sprintf("%s %s: %d rows, such as %v", c.ID, c.Name, c.Count, c.Samples[:min(1, len(c.Samples))]))
+			list = append(list, fmt.Sprintf("%s %s: %d, such as %s", c.ID, c.Name, c.Count, c.Samples[0]))
 		}
 	}
-	r.Facts, err = semel.facts(ctx)
-	return r, err
+	return list, err
 }
 
 // Find returns the scenario of that name.

@@ -1,15 +1,23 @@
 package lab
 
 import (
+	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"semel/views"
 )
+
+var seeds = flag.Int("seeds", 2, "with how many seeds each scenario runs")
 
 var build struct {
 	once   sync.Once
@@ -52,46 +60,117 @@ func program(t testing.TB) string {
 	return build.binary
 }
 
-func newLab(t testing.TB) *Lab {
+func newLab(t testing.TB, o Options) *Lab {
 	t.Helper()
 	schema, err := os.ReadFile("../schema.sql")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := New(Options{Binary: program(t), Schema: string(schema)})
+	o.Binary, o.Schema = program(t), string(schema)
+	l, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
+// A diary is what a run told, for whoever has to find out why it failed.
+type diary struct {
+	events []Event
+}
+
+func (d *diary) write(e Event) { d.events = append(d.events, e) }
+
+func (d *diary) String() string {
+	var b strings.Builder
+	for _, e := range d.events {
+		fmt.Fprintf(&b, "%s %d %s %s %v", e.Kind, e.Step, e.Lane, e.Say.Key, e.Say.Args)
+		if e.Board != nil {
+			fmt.Fprintf(&b, " %+v", *e.Board)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
 // Every scenario, with the real program: what must hold on the right holds, and the
 // naive lane shows the damage that the scenario is about, or it would prove nothing.
 func TestScenarios(t *testing.T) {
-	l := newLab(t)
-	for _, s := range Scenarios {
+	for i, s := range Scenarios {
+		if other, _ := Find(s.Name); s.Number != i+1 || other.Title != s.Title {
+			t.Errorf("scenario %d has the number %d and the name %s, by which another is found", i+1, s.Number, s.Name)
+		}
 		t.Run(s.Name, func(t *testing.T) {
-			for seed := range uint64(2) {
-				var told []string
-				r, err := l.Run(t.Context(), Run{Scenario: s.Name, Seed: seed + 1}, func(e Event) {
-					told = append(told, fmt.Sprintf("%s %d %s %s %+v", e.Kind, e.Step, e.Lane, e.Say.Key, e.Board))
-				})
+			t.Parallel()
+			l := newLab(t, Options{})
+			for seed := uint64(1); seed <= uint64(*seeds); seed++ {
+				var d diary
+				r, err := l.Run(t.Context(), Run{Scenario: s.Name, Seed: seed}, d.write)
 				if err != nil {
-					t.Fatalf("seed %d: %v\n%s", seed+1, err, told)
+					t.Fatalf("seed %d: %v\n%s", seed, err, &d)
 				}
-				for _, b := range r.Broken {
-					t.Errorf("seed %d: %s", seed+1, b)
+				if len(r.Broken) > 0 {
+					t.Errorf("seed %d: %v\n%s", seed, r.Broken, &d)
 				}
 				for _, name := range s.Damage {
 					if !slices.Contains(r.Damage, name) {
-						t.Errorf("seed %d: the naive lane is right about %s: %+v", seed+1, name, r.Naive)
+						t.Errorf("seed %d: the naive lane is right about %s\n%s", seed, name, &d)
 					}
 				}
-				if t.Failed() {
-					for _, line := range told {
-						t.Log(line)
-					}
+				if want := 2 + 3*len(s.Steps); len(d.events) != want {
+					t.Errorf("seed %d: %d events, want %d\n%s", seed, len(d.events), want, &d)
 				}
+				d.judgeWords(t, s)
+			}
+		})
+	}
+}
+
+// Everything that is said has words in both languages, and a value for each place.
+func (d *diary) judgeWords(t *testing.T, s Scenario) {
+	t.Helper()
+	sentences := []Sentence{say(s.Title), say(s.About)}
+	for _, e := range d.events {
+		if e.Say.Key != "" {
+			sentences = append(sentences, e.Say)
+		} else if e.Kind == KindStep || e.Kind == KindOutcome {
+			t.Errorf("nothing is said at step %d (%s)", e.Step, e.Lane)
+		}
+	}
+	for _, l := range views.Locales {
+		for _, one := range sentences {
+			if text := l.T(one.Key, one.Args...); strings.Contains(text, "{") {
+				t.Errorf("%s, %s: %s", l.Tag, one.Key, text)
+			}
+		}
+	}
+}
+
+// A lab that cannot fail proves nothing: here the client of the right lane breaks its
+// promise and mints an id for every retry.
+func TestALabWithABrokenRightLaneFails(t *testing.T) {
+	for _, name := range []string{"network-retry", "double-submit", "queue-redelivery", "kill-each-phase"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, Options{rewrite: func(body []byte) []byte {
+				var q map[string]any
+				if err := json.Unmarshal(body, &q); err != nil {
+					return body
+				}
+				q["requestId"] = newID(time.Now())
+				b, err := json.Marshal(q)
+				if err != nil {
+					return body
+				}
+				return b
+			}})
+			var d diary
+			r, err := l.Run(t.Context(), Run{Scenario: name, Seed: 1}, d.write)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, &d)
+			}
+			if len(r.Broken) == 0 {
+				t.Errorf("nothing is broken: %+v\n%s", r, &d)
 			}
 		})
 	}

@@ -260,7 +260,9 @@ func (n *lane) board(ctx context.Context) (b Board, err error) {
 	}
 	clicks, answers := map[string]int{}, map[string]int{}
 	for _, c := range n.clicks {
-		clicks[c.session]++
+		if !c.gone { // else nobody misses its answer
+			clicks[c.session]++
+		}
 	}
 	if n.child == nil || n.proxy.down() {
 		return b, nil // nobody can be asked
@@ -279,30 +281,33 @@ func (n *lane) board(ctx context.Context) (b Board, err error) {
 			b.Charges += s.Answers
 			b.Micros += s.Charges.Micros
 		}
-		for _, c := range n.clicks {
-			if c.gone || c.sent.Load() == 0 {
-				continue
-			}
-			r, err := n.receipt(c)
-			if err != nil {
-				return b, err
-			}
+		receipts, err := n.receipts()
+		if err != nil {
+			return b, err
+		}
+		for _, r := range receipts {
 			if r.Snapshot != nil {
-				answers[c.session]++
+				answers[r.SessionID]++
 			}
 			for _, e := range r.Effects {
 				b.Results += min(1, len(e.Callbacks)) // the first verdict is the result
 			}
 		}
 	} else {
-		for session := range clicks {
+		sessions := map[string]bool{}
+		for _, c := range n.clicks {
+			sessions[c.session] = true
+		}
+		for session := range sessions {
 			if err := n.tell(session, &b, answers); err != nil {
 				return b, err
 			}
 		}
 	}
+	for _, n := range answers {
+		b.Answers += n
+	}
 	for session, want := range clicks {
-		b.Answers += answers[session]
 		b.Lost += max(0, want-answers[session])
 	}
 	return b, nil
@@ -333,11 +338,13 @@ func (n *lane) tell(session string, b *Board, answers map[string]int) error {
 	return nil
 }
 
-// A receipt is what the right lane says of one click.
+// A receipt is what the right lane says of one request.
 type receipt struct {
-	State    chat.State
-	Arrivals []struct{ Decision chat.Decision }
-	Attempts []struct {
+	RequestID string
+	SessionID string
+	State     chat.State
+	Arrivals  []struct{ Decision chat.Decision }
+	Attempts  []struct {
 		Outcome chat.Outcome
 		Usage   *chat.Usage
 	}
@@ -353,16 +360,32 @@ type receipt struct {
 	}
 }
 
-func (n *lane) receipt(c *click) (r receipt, err error) {
-	err = n.get("/api/chat/receipt/"+url.PathEscape(c.id)+"?sessionId="+url.QueryEscape(c.session), &r)
-	return r, err
+// receipts asks for those of all requests there are, the oldest first: also of such as
+// nobody here has made.
+func (n *lane) receipts() (list []receipt, err error) {
+	var all struct {
+		Requests []struct{ RequestID, SessionID string }
+	}
+	if err := n.get("/api/ops/requests?limit=1000", &all); err != nil {
+		return nil, err
+	}
+	for _, q := range slices.Backward(all.Requests) {
+		if slices.ContainsFunc(n.clicks, func(c *click) bool { return c.gone && c.session == q.SessionID }) {
+			continue // nothing is said of it any more
+		}
+		var r receipt
+		if err := n.get("/api/chat/receipt/"+url.PathEscape(q.RequestID)+"?sessionId="+url.QueryEscape(q.SessionID), &r); err != nil {
+			return nil, err
+		}
+		list = append(list, r)
+	}
+	return list, nil
 }
 
-// facts is the SHA-256 of what the right lane says of every click, without times and
-// without what the order of things that happen at once decides.
-func (n *lane) facts(ctx context.Context) (string, error) {
+// facts is the SHA-256 of what the right lane says of every request, without times.
+func (n *lane) facts() (string, error) {
 	type fact struct {
-		Click    string
+		Session  string
 		State    chat.State
 		Arrivals int
 		Attempts []chat.Outcome
@@ -370,15 +393,12 @@ func (n *lane) facts(ctx context.Context) (string, error) {
 		Ledger   []string
 	}
 	facts := []fact{}
-	for _, c := range n.clicks {
-		if c.gone {
-			continue // nothing is said of it any more
-		}
-		r, err := n.receipt(c)
-		if err != nil {
-			return "", err
-		}
-		f := fact{Click: c.name, State: r.State, Arrivals: len(r.Arrivals)}
+	receipts, err := n.receipts()
+	if err != nil {
+		return "", err
+	}
+	for _, r := range receipts {
+		f := fact{Session: r.SessionID, State: r.State, Arrivals: len(r.Arrivals)}
 		for _, a := range r.Attempts {
 			f.Attempts = append(f.Attempts, a.Outcome)
 		}

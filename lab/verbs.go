@@ -86,7 +86,9 @@ func (n *lane) newClick(s Step) (*click, error) {
 }
 
 // newID is a ULID of that time: one that a browser minted whose clock says so.
-func newID(at time.Time) string { return ulid.MustNew(ulid.Timestamp(at), ulid.DefaultEntropy()).String() }
+func newID(at time.Time) string {
+	return ulid.MustNew(ulid.Timestamp(at), ulid.DefaultEntropy()).String()
+}
 
 // mostOfReply is how many bytes of a lost reply may still pass: all of its head, and
 // some of its body.
@@ -327,16 +329,15 @@ func (n *lane) settle(ctx context.Context) error {
 
 // quiet says what is still under way, "" when nothing is.
 func (n *lane) quiet() (string, error) {
-	for _, c := range n.clicks {
-		if n.name == Naive || c.gone {
-			continue // the naive lane works inside its requests, which have ended
-		}
-		r, err := n.receipt(c)
+	if n.name == Semel { // the naive lane works inside its requests, which have ended
+		receipts, err := n.receipts()
 		if err != nil {
 			return "", err
 		}
-		if r.State != chat.StateCommitted && r.State != chat.StateFailed {
-			return "click " + c.name + " is " + string(r.State), nil
+		for _, r := range receipts {
+			if r.State != chat.StateCommitted && r.State != chat.StateFailed {
+				return "a request is " + string(r.State), nil
+			}
 		}
 	}
 	for _, e := range n.executed() {
