@@ -49,6 +49,7 @@ type Outgoing struct {
 	CreatedAt     time.Time
 	SettledAt     time.Time
 	Key           chat.Key // of its request; only lists for people have it
+	Last          []Try    // the newest deliveries, the newest first; likewise
 }
 
 // follow writes what follows from an answer besides itself, and reports whether any of

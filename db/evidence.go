@@ -76,13 +76,7 @@ func (c *conn) followed(rc *Receipt) error {
 	}
 	for _, o := range list {
 		s := Sent{Outgoing: o}
-		err := c.query(sqlSelectTries, []any{o.ID}, func(r row) error {
-			var t Try
-			err := r.scan(&t.N, &t.Reason, &t.Target, &t.StartedAt, &t.EndedAt, &t.Outcome, &t.Status, &t.Code, &t.Detail)
-			s.Deliveries = append(s.Deliveries, t)
-			return err
-		})
-		if err != nil {
+		if s.Deliveries, err = c.tries(sqlSelectTries, o.ID); err != nil {
 			return err
 		}
 		err = c.query(sqlSelectCalled, []any{o.ID}, func(r row) error {
@@ -99,6 +93,17 @@ func (c *conn) followed(rc *Receipt) error {
 	return nil
 }
 
+// tries returns the deliveries of a row of the outbox that sql finds.
+func (c *conn) tries(sql string, id int64) (list []Try, err error) {
+	err = c.query(sql, []any{id}, func(r row) error {
+		var t Try
+		err := r.scan(&t.N, &t.Reason, &t.Target, &t.StartedAt, &t.EndedAt, &t.Outcome, &t.Status, &t.Code, &t.Detail)
+		list = append(list, t)
+		return err
+	})
+	return list, err
+}
+
 const (
 	sqlSelectDecided = `SELECT d.webhook_id, d.action, d.digest, d.verdict, d.code, d.reason, d.at, v.verdict, v.actor, v.reason, v.at
 		FROM decisions d LEFT JOIN verdicts v ON v.request_id = d.request_id AND v.position = d.position WHERE d.request_id = ? ORDER BY d.position`
@@ -106,6 +111,8 @@ const (
 	sqlSelectSent = sqlOutgoingColumns + ` WHERE o.request_id = ? ORDER BY o.id`
 
 	sqlSelectTries = `SELECT n, reason, target, started_at, ended_at, outcome, status, code, detail FROM deliveries WHERE outbox_id = ? ORDER BY n`
+
+	sqlSelectLastTries = sqlSelectTries + ` DESC LIMIT 5`
 
 	sqlSelectCalled = `SELECT at, message_id, ok, reason, decision, times FROM callbacks WHERE outbox_id = ? ORDER BY n`
 )

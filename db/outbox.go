@@ -408,6 +408,9 @@ func (d *DB) Outbox(ctx context.Context, f OutboxFilter) (list []Outgoing, err e
 				return err
 			}
 			list[i].Key = r.Key
+			if list[i].Last, err = c.tries(sqlSelectLastTries, list[i].ID); err != nil {
+				return err
+			}
 		}
 		return nil
 	})

@@ -216,7 +216,7 @@ func (s *server) correct(kind string) handler {
 		if err := s.readJSON(w, r, &body); err != nil {
 			return err
 		}
-		k, err := s.key(r, r.URL.Query().Get("sessionId"))
+		k, err := s.opsKey(r)
 		if err != nil {
 			return err
 		}
@@ -236,17 +236,22 @@ func (s *server) correct(kind string) handler {
 		case body.Micros == nil || *body.Micros == 0 || *body.Micros < 0 && kind == "refund":
 			return badRequest("micros is needed: of a refund what is given back, of an adjustment what is added.")
 		}
-		req, err := s.DB.Find(r.Context(), k)
-		if err != nil {
+		if err := s.correctOne(r, k, kind, *body.Micros, db.Deed{Actor: s.actor(r), Reason: reason, Key: key}); err != nil {
 			return err
 		}
-		micros := *body.Micros
-		if kind == "refund" {
-			micros = -micros
-		}
-		if err := s.DB.Correct(r.Context(), db.Correction{RequestID: req.ID, Kind: kind, Micros: micros, Actor: s.actor(r), Reason: reason, Key: key}); err != nil {
-			return err
-		}
-		return s.getReceipt(w, r)
+		return s.writeReceipt(w, r, k)
 	}
+}
+
+// correctOne changes what the request with a key cost. A refund is given as what is given
+// back.
+func (s *server) correctOne(r *http.Request, k chat.Key, kind string, micros int64, deed db.Deed) error {
+	req, err := s.DB.Find(r.Context(), k)
+	if err != nil {
+		return err
+	}
+	if kind == "refund" {
+		micros = -micros
+	}
+	return s.DB.Correct(r.Context(), db.Correction{RequestID: req.ID, Kind: kind, Micros: micros, Actor: deed.Actor, Reason: deed.Reason, Key: deed.Key})
 }

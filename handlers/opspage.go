@@ -130,7 +130,7 @@ func (s *server) getOps(w http.ResponseWriter, r *http.Request) error {
 	for _, v := range list {
 		q := v.Request
 		p.Rows = append(p.Rows, views.OpsRow{
-			At: q.CreatedAt, RequestID: q.Key.RequestID, SessionID: q.Key.SessionID, UserID: q.Key.UserID, Kind: q.Kind, State: q.State, Code: q.Failure.Code,
+			ID: q.ID, At: q.CreatedAt, RequestID: q.Key.RequestID, SessionID: q.Key.SessionID, UserID: q.Key.UserID, Kind: q.Kind, State: q.State, Code: q.Failure.Code,
 			Arrivals: v.Arrivals, Attempt: q.Attempt, Model: q.Model, FirstToken: v.FirstToken, Total: v.Total,
 			Tokens: v.Usage.InputTokens + v.Usage.OutputTokens, Micros: v.Micros, Waste: v.Waste, Open: v.Open, Troubled: v.Troubled,
 		})
@@ -175,11 +175,11 @@ func (s *server) outboxPage(w http.ResponseWriter, r *http.Request, status int, 
 		p.Next = strconv.FormatInt(list[most-1].ID, 10)
 	}
 	for _, o := range list {
-		p.Rows = append(p.Rows, views.OutboxRow{
-			At: o.CreatedAt, WebhookID: o.WebhookID, Kind: o.Kind, Destination: o.Destination, RequestID: o.Key.RequestID, SessionID: o.Key.SessionID,
-			State: o.State, Attempt: o.Attempt, Code: o.Code, NextAt: o.NextAt,
-			Redrive: o.Can(db.Redrive), Abandon: o.Can(db.Abandon), Compensate: o.Can(db.Compensate),
-		})
+		row := outboxRow(o)
+		for _, t := range o.Last {
+			row.Tries = append(row.Tries, views.Tried{N: t.N, At: t.StartedAt, Outcome: t.Outcome, Status: t.Status, Code: t.Code})
+		}
+		p.Rows = append(p.Rows, row)
 	}
 	return s.writePage(w, r, status, views.Outbox(p))
 }

@@ -54,7 +54,7 @@ func TestTheNewestRequestsAreListedWithTheirDedupeState(t *testing.T) {
 		d.get("/ops" + q).wants(400)
 	}
 	page := d.get("/ops?view=conflicts").wants(200).body
-	for _, want := range []string{id, "1 + 2", "/c/" + session + "/r/" + id, "conflict 1"} {
+	for _, want := range []string{id, "1 + 2", "/ops/requests/" + id + "?sessionId=" + session, "conflict 1"} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page does not say %q", want)
 		}

@@ -33,6 +33,9 @@ func (s *server) pages(r chi.Router) {
 	r.Post("/settings/models", s.page(s.postModels))
 	r.Post("/language", s.page(s.postLanguage))
 	r.Get("/ops", s.page(s.getOps))
+	r.Get("/ops/requests/{requestID}", s.page(s.getOpsRequestPage))
+	r.Post("/ops/requests/{requestID}", s.page(s.postOpsRequest))
+	r.Get("/ops/audit", s.page(s.getAuditPage))
 	r.Get("/ops/outbox", s.page(s.getOutboxPage))
 	r.Post("/ops/outbox", s.page(s.postOutbox))
 	r.Get("/import", s.page(s.getImportPage))
@@ -80,12 +83,17 @@ func (s *server) frame(r *http.Request) views.Frame {
 	if r.Method == http.MethodGet || strings.HasPrefix(r.URL.Path, "/c/") {
 		path = r.URL.Path
 	}
+	to := path
+	if strings.HasPrefix(r.URL.Path, "/ops") { // whose query is its own
+		path, to = "/", r.URL.RequestURI()
+	}
 	return views.Frame{
 		Locale:     views.ChooseLocale(chosen.Language, s.Language, r.Header.Get("Accept-Language")),
 		Assets:     views.Assets{Style: static.URL("app.css"), Script: static.URL("chat.js"), Icon: static.URL("icon.svg")},
 		Account:    strconv.FormatInt(s.user(r), 10),
 		ServerTime: time.Now().UnixMilli(),
 		Path:       path,
+		To:         to,
 		Theme:      chosen.Theme,
 		SendKey:    chosen.SendKey,
 	}
@@ -205,7 +213,7 @@ func localPath(to string) string {
 	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(u.Path, "/") || strings.ContainsAny(to, "\\\r\n\t") || strings.HasPrefix(u.Path, "//") {
 		return "/"
 	}
-	return u.EscapedPath()
+	return u.RequestURI()
 }
 
 // readForm reads a urlencoded body. Its limit is far beyond the longest message,

@@ -26,6 +26,7 @@ type receiptJSON struct {
 	Effects     []effectJSON     `json:"effects"`
 	Billing     *sentJSON        `json:"billing"` // what a billing system was told; null where there is none
 	Ledger      []ledgerJSON     `json:"ledger"`
+	ByHand      []deedJSON       `json:"byHand"` // what people of operations did
 	CallsSaved  int              `json:"callsSaved"`
 	MoneySaved  chat.Money       `json:"moneySaved"`
 	Sentence    string           `json:"sentence"`
@@ -69,11 +70,24 @@ type ledgerJSON struct {
 	At       chat.Stamp `json:"at"`
 }
 
+// A deedJSON is what a person of operations did.
+type deedJSON struct {
+	At     chat.Stamp `json:"at"`
+	Actor  string     `json:"actor"`
+	Action string     `json:"action"`
+	Object string     `json:"object"` // a webhook id, or request and its number
+	Reason string     `json:"reason"`
+}
+
 func (s *server) getReceipt(w http.ResponseWriter, r *http.Request) error {
 	k, err := s.key(r, r.URL.Query().Get("sessionId"))
 	if err != nil {
 		return err
 	}
+	return s.writeReceipt(w, r, k)
+}
+
+func (s *server) writeReceipt(w http.ResponseWriter, r *http.Request, k chat.Key) error {
 	// A receipt counts every arrival up to the moment it is read.
 	if err := s.Engine.FlushArrivals(r.Context()); err != nil {
 		return err
@@ -91,7 +105,7 @@ func (s *server) receiptOf(rc db.Receipt) receiptJSON {
 	out := receiptJSON{
 		RequestID: rc.Record.RequestID, SessionID: rc.Record.SessionID, State: rc.Record.State, Status: rc.Record.Status,
 		Arrivals: []arrivalJSON{}, Transitions: []transitionJSON{}, Attempts: []attemptJSON{}, Ledger: []ledgerJSON{},
-		Decisions: []decidedJSON{}, Effects: []effectJSON{}, MoneySaved: chat.Money{Currency: s.Currency},
+		Decisions: []decidedJSON{}, Effects: []effectJSON{}, ByHand: []deedJSON{}, MoneySaved: chat.Money{Currency: s.Currency},
 	}
 	for _, a := range rc.Arrivals {
 		j := arrivalJSON{At: chat.Stamp{Time: a.At}, Source: a.Source, Decision: a.Decision}
@@ -120,6 +134,9 @@ func (s *server) receiptOf(rc db.Receipt) receiptJSON {
 		out.Ledger = append(out.Ledger, ledgerJSON{l.Kind, l.Attempt, s.Currency, l.Micros, l.Usage, chat.Stamp{Time: l.At}})
 	}
 	addEffects(&out, rc)
+	for _, d := range rc.Deeds {
+		out.ByHand = append(out.ByHand, deedJSON{chat.Stamp{Time: d.At}, d.Actor, d.Action, d.Object, d.Reason})
+	}
 	if rc.Snapshot != nil {
 		sum := hex.EncodeToString(rc.Snapshot)
 		out.Snapshot = &sum

@@ -65,6 +65,9 @@ func (s *server) receiptView(rc db.Receipt) views.Receipt {
 	for _, l := range rc.Ledger {
 		v.Ledger = append(v.Ledger, views.LedgerRow{At: l.At, Kind: l.Kind, Attempt: l.Attempt, Micros: l.Micros, Estimated: l.Usage.Estimated})
 	}
+	for _, d := range rc.Deeds {
+		v.Deeds = append(v.Deeds, views.Deed{At: d.At, Actor: d.Actor, Action: d.Action, Reason: d.Reason})
+	}
 	v.Account = strconv.FormatInt(rc.Request.Key.UserID, 10)
 	addFollowed(&v, rc)
 	return v

@@ -110,6 +110,7 @@ var (
 
 // An OpsRow is one request.
 type OpsRow struct {
+	ID                   int64 // of the row
 	At                   time.Time
 	RequestID, SessionID string
 	UserID               int64
@@ -191,6 +192,7 @@ type OutboxPage struct {
 	Next   string // the next page begins before it; "": there is none
 	Done   bool   // something was just done
 	Error  *chat.Problem
+	Reason string // what a refused form had
 }
 
 // An OutboxRow is one row of the outbox.
@@ -202,13 +204,35 @@ type OutboxRow struct {
 	State                chat.EffectState
 	Attempt              int64
 	Code                 string
-	NextAt               time.Time
+	UserID               int64
+	NextAt, DueAt        time.Time
+	Tries                []Tried // the newest first, as many as are shown
 	Redrive, Abandon     bool // what can be done
 	Compensate           bool
 }
 
-func (r OutboxRow) receipt() templ.SafeURL {
-	return OpsRow{SessionID: r.SessionID, RequestID: r.RequestID}.receipt()
+// A Tried is one time that it was sent.
+type Tried struct {
+	N       int64
+	At      time.Time
+	Outcome chat.Outcome // "" while it is under way
+	Status  int
+	Code    string
+}
+
+// tried says in short what came of it.
+func (l *Locale) tried(t Tried) string {
+	switch {
+	case t.Outcome == "":
+		return l.T("req.running")
+	case t.Status != 0:
+		return string(t.Outcome) + " " + strconv.Itoa(t.Status)
+	}
+	return string(t.Outcome)
+}
+
+func (r OutboxRow) detail() templ.SafeURL {
+	return OpsRow{SessionID: r.SessionID, RequestID: r.RequestID, UserID: r.UserID}.detail()
 }
 
 func (p OutboxPage) in(state string) templ.SafeURL {

@@ -23,7 +23,8 @@ type Frame struct {
 	Assets     Assets
 	Account    string // whose page it is; the browser sends what it kept only under the same
 	ServerTime int64  // milliseconds, for the clock of the page's scripts
-	Path       string // where a change of language leads back to
+	Path       string // where what is done at the side leads to
+	To         string // where a change of language leads back to
 	Theme      string // "system", "light" or "dark"
 	SendKey    string // "enter" or "mod_enter"
 	Side       Side

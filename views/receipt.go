@@ -31,6 +31,7 @@ type Receipt struct {
 	Deliveries  []Delivery
 	Callbacks   []Callback
 	Effects     []chat.Effect // as they stand
+	Deeds       []Deed
 	SnapshotAt  time.Time     // zero: there is none
 	Snapshot    string        // SHA-256, hexadecimal
 	Pruned      bool          // repeats may be missing
@@ -104,6 +105,12 @@ type Callback struct {
 	Times            int64
 }
 
+// A Deed is what a person of operations did by hand.
+type Deed struct {
+	At                    time.Time
+	Actor, Action, Reason string
+}
+
 // Mark is the delivery mark of its question.
 func (r Receipt) Mark() Mark { return markOf(r.State, r.Problem) }
 
@@ -165,6 +172,9 @@ func (r Receipt) events(l *Locale) (list []event) {
 		list = append(list, event{row.At, rankMoney, "ledger", l.T("receipt.ledger"), l.ledgerText(row, r.Currency)})
 	}
 	list = append(list, r.followed(l)...)
+	for _, d := range r.Deeds {
+		list = append(list, event{d.At, rankSettled, "deed", l.T("deed.head"), l.deed(d, r.Account)})
+	}
 	slices.SortStableFunc(list, func(a, b event) int {
 		return cmp.Or(cmp.Compare(a.at.UnixMilli(), b.at.UnixMilli()), cmp.Compare(a.rank, b.rank))
 	})

@@ -7,6 +7,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 
 	"semel/chat"
+	"semel/db"
 	"semel/outbox"
 )
 
@@ -25,6 +26,19 @@ func TestOperationsFitEveryScreen(t *testing.T) {
 	r.asked(session, askToPost)
 	id, _ := r.asked(session, `ask:[{"name":"log_it","arguments":{"line":"A line for the log"}}]`)
 	until(t, "it is given up", func() bool { return r.effects(session, id)[0].State == chat.EffectDead })
+	again := chat.NewID()
+	for _, words := range []string{"[[echo yes]] and now?", "[[echo yes]] and now?", "something else", "[[echo yes]] and now?"} {
+		r.api("POST", "/api/chat", map[string]string{"sessionId": session, "requestId": again, "content": words}, nil)
+	}
+	detail := func(session, id string) string { return "/ops/requests/" + id + "?sessionId=" + session }
+	deed := db.Deed{Actor: "user:1", Reason: "A customer asked what was sent to them on the day before yesterday"}
+	if _, err := r.db.Reveal(t.Context(), r.receipt(session, id).Request.ID, deed); err != nil {
+		t.Fatal(err)
+	}
+	r.model.upTo(20)
+	other, running := chat.NewID(), chat.NewID()
+	r.begin(other, running, "Tell me all about the sea.")
+	until(t, "it has begun", func() bool { return !r.receipt(other, running).Attempts[0].FirstToken.IsZero() })
 	tb := p.open(r.url + "/ops")
 	for _, lang := range []string{"en", "zh-CN"} {
 		size(tb, 1200, false)
@@ -33,7 +47,8 @@ func TestOperationsFitEveryScreen(t *testing.T) {
 			tb.click(`.language button[value="`+lang+`"]`, 1)
 			tb.wait(`document.documentElement.lang === '%s'`, lang)
 		}
-		for _, page := range []struct{ name, path string }{{"requests", "/ops"}, {"outbox", "/ops/outbox"}} {
+		for _, page := range []struct{ name, path string }{{"requests", "/ops"}, {"outbox", "/ops/outbox"},
+			{"detail", detail(session, again)}, {"effect", detail(session, id)}, {"running", detail(other, running)}, {"audit", "/ops/audit"}} {
 			size(tb, 1200, false)
 			tb.visit(r.url + page.path)
 			tb.wait(`document.documentElement.lang === '%s' && document.querySelector('.ops')`, lang)
@@ -56,7 +71,8 @@ func TestOperationsFitEveryScreen(t *testing.T) {
 	tb.visit(r.url + "/ops?view=waiting")
 	tb.wait(`document.querySelectorAll('tbody tr').length === 2`)
 	tb.visit(r.url + "/ops/outbox?state=dead")
-	js[any](tb, `document.querySelector('[name=reason]').value = 'nobody needs it'`)
+	tb.click(`.outbox summary`, 1)
+	js[any](tb, `document.querySelector('.outbox [name=reason]').value = 'nobody needs it'`)
 	tb.click(`button[value=abandon]`, 1)
 	tb.wait(`document.querySelector('#done').textContent.trim() !== ''`)
 	if got := r.effects(session, id)[0].State; got != chat.EffectAbandoned {
