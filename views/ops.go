@@ -207,7 +207,7 @@ type OutboxRow struct {
 	UserID               int64
 	NextAt, DueAt        time.Time
 	Tries                []Tried // the newest first, as many as are shown
-	Redrive, Abandon     bool // what can be done
+	Redrive, Abandon     bool    // what can be done
 	Compensate           bool
 }
 

@@ -32,11 +32,11 @@ type Receipt struct {
 	Callbacks   []Callback
 	Effects     []chat.Effect // as they stand
 	Deeds       []Deed
-	SnapshotAt  time.Time     // zero: there is none
-	Snapshot    string        // SHA-256, hexadecimal
-	Pruned      bool          // repeats may be missing
-	Imported    bool          // it came with a file, and no model was called since
-	Account     string        // the reader's
+	SnapshotAt  time.Time // zero: there is none
+	Snapshot    string    // SHA-256, hexadecimal
+	Pruned      bool      // repeats may be missing
+	Imported    bool      // it came with a file, and no model was called since
+	Account     string    // the reader's
 	Currency    string
 	Saved       int // repeats that cost nothing
 	MoneySaved  int64
