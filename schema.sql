@@ -432,15 +432,7 @@ BEGIN SELECT RAISE(ABORT, 'ledger is append-only'); END;
 CREATE TRIGGER ledger_no_delete BEFORE DELETE ON ledger
 BEGIN SELECT RAISE(ABORT, 'ledger is append-only'); END;
 
--- The running counts that two lamps stand on are kept by the rows themselves, not by
--- whoever writes them: then a row that somebody forgot, or took away, is missed at once.
-CREATE TRIGGER attempts_counted AFTER INSERT ON attempts WHEN NEW.reason <> 'imported'
-BEGIN UPDATE instance SET attempts = attempts + 1 WHERE one = 1; END;
-CREATE TRIGGER answers_counted AFTER INSERT ON transitions WHEN NEW.to_state = 'acknowledged'
-BEGIN UPDATE instance SET answers = answers + 1 WHERE one = 1; END;
-CREATE TRIGGER ledger_counted AFTER INSERT ON ledger WHEN NEW.kind = 'charge'
-BEGIN UPDATE instance SET charges = charges + 1, charged_micros = charged_micros + NEW.micros, saved_micros = saved_micros + NEW.micros
-  * (SELECT count(*) FROM arrivals WHERE request_id = NEW.request_id AND (decision = 'joined' OR decision = 'replayed')) WHERE one = 1; END;
+-- Nothing takes a charge away. Where something does all the same, the running counts know.
 CREATE TRIGGER ledger_uncounted AFTER DELETE ON ledger WHEN OLD.kind = 'charge'
 BEGIN UPDATE instance SET charges = charges - 1, charged_micros = charged_micros - OLD.micros WHERE one = 1; END;
 

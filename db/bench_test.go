@@ -340,6 +340,7 @@ func (tx *Tx) fillOne(conv, seq int64) error {
 			return err
 		}
 	}
+	tx.sum.add(tally{attempts: 1, answers: 1, charges: 1})
 	return nil
 }
 

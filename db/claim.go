@@ -80,9 +80,11 @@ func (tx *Tx) claim(c Claim) (chat.Request, []int64, error) {
 	r.Steps = c.Request.Steps
 	r.State, r.Attempt, r.Owner, r.Placed = chat.StateGenerating, r.Attempt+1, c.Owner, true
 	r.RetryAt, r.UpdatedAt = time.Time{}, tx.now
-	if _, err := tx.exec(sqlInsertAttempt, r.Attempt, c.Owner, r.Model, tx.now, tx.now, tx.n, r.ID, chat.StatePending); err != nil {
+	n, err := tx.exec(sqlInsertAttempt, r.Attempt, c.Owner, r.Model, tx.now, tx.now, tx.n, r.ID, chat.StatePending)
+	if err != nil {
 		return r, nil, fmt.Errorf("insert attempt: %w", err)
 	}
+	tx.sum.attempts += n
 	turns, err := parseContext(context)
 	return r, turns, err
 }

@@ -286,7 +286,7 @@ func (tx *Tx) importTurn(r chat.Request, t ArchivedTurn, p preparedTurn, files m
 type importPath struct {
 	tx  *Tx
 	r   chat.Request
-	n   int
+	n   int64
 	err error
 }
 
@@ -295,7 +295,7 @@ func (p *importPath) step(from, to chat.State, attempt int64, reason string) {
 		return
 	}
 	p.n++
-	_, p.err = p.tx.exec(sqlInsertTransition, p.r.ID, p.n, from, to, attempt, actorUser(p.r.Key.UserID), reason, p.tx.now, p.tx.n)
+	p.err = p.tx.recordTransition(p.r.ID, p.n, from, to, attempt, actorUser(p.r.Key.UserID), reason)
 }
 
 // importAnswer is the end of an answered request, with a charge of nothing.
@@ -308,9 +308,9 @@ func (tx *Tx) importAnswer(r chat.Request, t ArchivedTurn, p preparedTurn) error
 	if _, err := tx.exec(sqlInsertMessage, r.ConversationID, AnswerSeq(r), r.ID, "assistant", nil, p.given, t.AnsweredAt, tx.n); err != nil {
 		return fmt.Errorf("insert answer: %w", err)
 	}
-	if _, err := tx.exec(sqlInsertLedger, r.ID, r.Key.UserID, "charge", 1, r.Model, u.InputTokens, u.CachedTokens, u.OutputTokens, 0,
-		u.Estimated, tx.now, tx.n); err != nil {
-		return fmt.Errorf("insert charge: %w", err)
+	r.Attempt = 1
+	if err := tx.charge(r, u, 0); err != nil {
+		return err
 	}
 	if _, err := tx.exec(sqlInsertProcessed, r.Key.RequestID, r.ConversationID, r.Key.UserID, r.ID, p.fingerprint, tx.now, tx.n); err != nil {
 		return fmt.Errorf("insert dedupe mark: %w", err)

@@ -24,6 +24,7 @@ type plain struct {
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
 	tx    int64
+	sum   tally // of the transaction
 }
 
 // openPlain opens the file at path, which Open has created and closed.
@@ -83,9 +84,14 @@ func (p *plain) inTx(fn func(tx, now int64) error) error {
 		return err
 	}
 	p.tx++
+	p.sum = tally{}
 	err = fn(p.tx, time.Now().UnixMilli())
-	if err == nil {
+	switch {
+	case err != nil:
+	case p.sum == (tally{}):
 		err = p.exec(sqlUpdateTx, p.tx)
+	default:
+		err = p.exec(sqlUpdateCounts, p.tx, p.sum.attempts, p.sum.answers, p.sum.charges, p.sum.charged, 0, 0, 0, 0, 0, 0)
 	}
 	if err != nil {
 		_ = tx.Rollback()
@@ -198,6 +204,7 @@ func (p *plain) claim(c Claim) (chat.Request, error) {
 			return err
 		}
 		r.State, r.Attempt, r.Owner, r.Placed, r.Steps = chat.StateGenerating, r.Attempt+1, c.Owner, true, r.Steps+1
+		p.sum.attempts++
 		return p.exec(sqlInsertAttempt, r.Attempt, c.Owner, r.Model, now, now, tx, r.ID, string(chat.StatePending))
 	})
 	return r, err
@@ -226,6 +233,7 @@ func (p *plain) finish(r chat.Request, a Answer) error {
 			u.CachedTokens, u.OutputTokens, r.Price.Cost(u), u.Estimated, now, tx); err != nil {
 			return err
 		}
+		p.sum.add(tally{answers: 1, charges: 1, charged: r.Price.Cost(u)})
 		if err := p.exec(sqlInsertProcessed, r.Key.RequestID, r.ConversationID, r.Key.UserID, r.ID, []byte(r.Fingerprint), now, tx); err != nil {
 			return err
 		}

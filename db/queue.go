@@ -17,6 +17,27 @@ type Tx struct {
 	n     int64     // its number: every row it writes carries it
 	now   time.Time // read once
 	wrote bool
+	sum   tally // what it adds to the running counts
+}
+
+// A tally is what is added to the running counts of the file: counted where the row is
+// written, from what the statement says it wrote, and stored with the commit.
+type tally struct {
+	attempts, answers, charges, charged, saved      int64
+	joined, replayed, conflicts, restarts, expireds int64
+}
+
+func (t *tally) add(o tally) {
+	t.attempts += o.attempts
+	t.answers += o.answers
+	t.charges += o.charges
+	t.charged += o.charged
+	t.saved += o.saved
+	t.joined += o.joined
+	t.replayed += o.replayed
+	t.conflicts += o.conflicts
+	t.restarts += o.restarts
+	t.expireds += o.expireds
 }
 
 func (tx *Tx) exec(sql string, args ...any) (int64, error) {
@@ -127,6 +148,7 @@ func (d *DB) commit(batch []*op) {
 	}
 	tx := Tx{conn: d.writer, now: time.Now()}
 	wrote, lost := false, error(nil)
+	var sum tally
 	for _, o := range batch {
 		if lost != nil {
 			o.err = lost
@@ -136,10 +158,13 @@ func (d *DB) commit(batch []*op) {
 			continue
 		}
 		d.tx++
-		tx.n, tx.wrote = d.tx, false
+		tx.n, tx.wrote, tx.sum = d.tx, false, tally{}
 		lost = d.runOp(&tx, o, len(batch) == 1)
 		d.tx = tx.n // an import takes more than one
-		wrote = wrote || (o.err == nil && tx.wrote)
+		if o.err == nil {
+			wrote = wrote || tx.wrote
+			sum.add(tx.sum)
+		}
 	}
 	switch {
 	case lost != nil:
@@ -155,7 +180,7 @@ func (d *DB) commit(batch []*op) {
 		}
 		return
 	}
-	_, err := d.writer.exec(sqlUpdateTx, d.tx)
+	err := d.count(sum)
 	if err == nil {
 		// If we die before this returns, either all of the batch is stored or none
 		// of it; nobody has been told yet.
@@ -171,6 +196,17 @@ func (d *DB) commit(batch []*op) {
 	}
 	_, _ = d.writer.exec("ROLLBACK") // fails when the failed COMMIT ended the transaction
 	d.checkFatal(err)
+}
+
+// count stores the last number given out, and what a batch adds to the running counts.
+func (d *DB) count(sum tally) (err error) {
+	if sum == (tally{}) {
+		_, err = d.writer.exec(sqlUpdateTx, d.tx)
+		return err
+	}
+	_, err = d.writer.exec(sqlUpdateCounts, d.tx, sum.attempts, sum.answers, sum.charges, sum.charged, sum.saved,
+		sum.joined, sum.replayed, sum.conflicts, sum.restarts, sum.expireds)
+	return err
 }
 
 // runOp runs one caller's part under its savepoint. It returns an error only when
@@ -229,4 +265,10 @@ func (d *DB) checkFatal(err error) {
 	}
 }
 
-const sqlUpdateTx = `UPDATE instance SET tx = ?`
+const (
+	sqlUpdateTx = `UPDATE instance SET tx = ?`
+
+	sqlUpdateCounts = `UPDATE instance SET tx = ?, attempts = attempts + ?, answers = answers + ?, charges = charges + ?,
+		charged_micros = charged_micros + ?, saved_micros = saved_micros + ?, joined = joined + ?, replayed = replayed + ?,
+		conflicts = conflicts + ?, restarts = restarts + ?, expired = expired + ?`
+)

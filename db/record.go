@@ -280,33 +280,29 @@ func (d *DB) RecordArrivals(ctx context.Context, repeats []Repeat) error {
 // countRepeats adds to the running counts what came. Of a request that has no charge
 // yet, the charge itself counts what was saved when it is written.
 func (tx *Tx) countRepeats(came map[chat.Decision]int64, absorbed map[int64]int64) error {
-	var n int64
-	for _, stored := range came {
-		n += stored
-	}
-	if n == 0 {
+	tx.sum.joined += came[chat.DecisionJoined]
+	tx.sum.replayed += came[chat.DecisionReplayed]
+	tx.sum.conflicts += came[chat.DecisionConflict]
+	tx.sum.restarts += came[chat.DecisionRestarted]
+	tx.sum.expireds += came[chat.DecisionExpired]
+	if len(absorbed) == 0 {
 		return nil
 	}
-	saved := "{}"
-	if len(absorbed) > 0 {
-		b, err := json.Marshal(absorbed)
-		if err != nil {
-			return err
-		}
-		saved = string(b)
-	}
-	_, err := tx.exec(sqlCountRepeats, came[chat.DecisionJoined], came[chat.DecisionReplayed], came[chat.DecisionConflict],
-		came[chat.DecisionRestarted], came[chat.DecisionExpired], saved)
+	list, err := json.Marshal(absorbed)
 	if err != nil {
+		return err
+	}
+	var saved int64
+	if _, err := tx.queryRow(sqlSelectSaved, []any{string(list)}, &saved); err != nil {
 		return fmt.Errorf("count repeats: %w", err)
 	}
+	tx.sum.saved += saved
 	return nil
 }
 
 const (
-	sqlCountRepeats = `UPDATE instance SET joined = joined + ?, replayed = replayed + ?, conflicts = conflicts + ?, restarts = restarts + ?,
-		expired = expired + ?, saved_micros = saved_micros + (SELECT coalesce(sum(j.value * l.micros), 0) FROM json_each(?) j
-		CROSS JOIN ledger l ON l.request_id = CAST(j.key AS INTEGER) AND l.kind = 'charge') WHERE one = 1`
+	sqlSelectSaved = `SELECT coalesce(sum(j.value * l.micros), 0) FROM json_each(?) j
+		CROSS JOIN ledger l ON l.request_id = CAST(j.key AS INTEGER) AND l.kind = 'charge'`
 
 	sqlSelectAnswer = `SELECT s.content, s.reasoning, s.finish, s.created_at, s.input_tokens, s.cached_tokens, s.output_tokens,
 		s.estimated, l.micros, s.declarations_id IS NOT NULL FROM snapshots s JOIN ledger l ON l.request_id = s.request_id AND l.kind = 'charge'

@@ -80,9 +80,8 @@ func (tx *Tx) finish(r chat.Request, a Answer) (chat.Request, error) {
 		a.tokens, tx.now, tx.n); err != nil {
 		return r, fmt.Errorf("insert answer: %w", err)
 	}
-	if _, err := tx.exec(sqlInsertLedger, r.ID, r.Key.UserID, "charge", r.Attempt, r.Model, a.Usage.InputTokens,
-		a.Usage.CachedTokens, a.Usage.OutputTokens, r.Price.Cost(a.Usage), a.Usage.Estimated, tx.now, tx.n); err != nil {
-		return r, fmt.Errorf("insert charge: %w", err)
+	if err := tx.charge(r, a.Usage, r.Price.Cost(a.Usage)); err != nil {
+		return r, err
 	}
 	if _, err := tx.exec(sqlInsertProcessed, r.Key.RequestID, r.ConversationID, r.Key.UserID, r.ID,
 		[]byte(r.Fingerprint), tx.now, tx.n); err != nil {
@@ -108,6 +107,27 @@ func (tx *Tx) finish(r chat.Request, a Answer) (chat.Request, error) {
 	})
 	r.State, r.CompletedAt, r.UpdatedAt = chat.StateCommitted, tx.now, tx.now
 	return r, err
+}
+
+// charge writes the one charge of r, and counts it with what repeats that came before it
+// would have cost.
+func (tx *Tx) charge(r chat.Request, u chat.Usage, micros int64) error {
+	n, err := tx.exec(sqlInsertLedger, r.ID, r.Key.UserID, "charge", r.Attempt, r.Model, u.InputTokens, u.CachedTokens, u.OutputTokens,
+		micros, u.Estimated, tx.now, tx.n)
+	if err != nil {
+		return fmt.Errorf("insert charge: %w", err)
+	}
+	tx.sum.charges += n
+	tx.sum.charged += micros
+	if micros == 0 {
+		return nil
+	}
+	var absorbed int64
+	if _, err := tx.queryRow(sqlCountAbsorbed, []any{r.ID}, &absorbed); err != nil {
+		return fmt.Errorf("count what a charge saved: %w", err)
+	}
+	tx.sum.saved += micros * absorbed
+	return nil
 }
 
 // AnswerSeq is the number reserved for the answer of r.
@@ -354,6 +374,8 @@ const (
 
 	sqlInsertLedger = `INSERT INTO ledger (request_id, user_id, kind, attempt, model, input_tokens, cached_tokens, output_tokens,
 		micros, estimated, at, tx) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+	sqlCountAbsorbed = `SELECT count(*) FROM arrivals WHERE request_id = ? AND n > 1 AND (decision = 'joined' OR decision = 'replayed')`
 
 	sqlInsertProcessed = `INSERT INTO processed (request_id, conversation_id, user_id, request, fingerprint, at, tx)
 		VALUES (?, ?, ?, ?, ?, ?, ?)`

@@ -62,6 +62,7 @@ var mayScan = map[string]map[string]string{
 	"sqlDoubtOutbox":         {"outbox": "once a restore, and nobody waits"},
 	"sqlSelectModels":        {"models": "a handful of rows, all of them wanted"},
 	"sqlUpdateTx":            {"instance": "one row"},
+	"sqlUpdateCounts":        {"instance": "one row"},
 	"sqlSelectCounts":        {"sqlite_sequence": "SQLite's own table, a row a table"},
 	"sqlSummaryColumns":      {"requests": "a beginning of another, never run as it is"},
 	"sqlAuditColumns":        {"audit": "a beginning of others, never run as it is"},

@@ -33,13 +33,6 @@ ALTER TABLE instance ADD COLUMN restarts INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE instance ADD COLUMN expired INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE instance ADD COLUMN saved_micros INTEGER NOT NULL DEFAULT 0;
 
-CREATE TRIGGER attempts_counted AFTER INSERT ON attempts WHEN NEW.reason <> 'imported'
-BEGIN UPDATE instance SET attempts = attempts + 1 WHERE one = 1; END;
-CREATE TRIGGER answers_counted AFTER INSERT ON transitions WHEN NEW.to_state = 'acknowledged'
-BEGIN UPDATE instance SET answers = answers + 1 WHERE one = 1; END;
-CREATE TRIGGER ledger_counted AFTER INSERT ON ledger WHEN NEW.kind = 'charge'
-BEGIN UPDATE instance SET charges = charges + 1, charged_micros = charged_micros + NEW.micros, saved_micros = saved_micros + NEW.micros
-  * (SELECT count(*) FROM arrivals WHERE request_id = NEW.request_id AND (decision = 'joined' OR decision = 'replayed')) WHERE one = 1; END;
 CREATE TRIGGER ledger_uncounted AFTER DELETE ON ledger WHEN OLD.kind = 'charge'
 BEGIN UPDATE instance SET charges = charges - 1, charged_micros = charged_micros - OLD.micros WHERE one = 1; END;
 
