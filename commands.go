@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"os"
 	"runtime"
@@ -126,7 +125,7 @@ func serveCommand(environ []string, stderr io.Writer) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return asFailure(serve(cmd.Context(), cfg, slog.New(slog.NewTextHandler(stderr, nil))))
+			return asFailure(serve(cmd.Context(), cfg, newLog(stderr, cfg)))
 		},
 	}
 	configFlags(cmd)

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -71,6 +72,7 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 	}
 	monitor, err := ops.New(ctx, ops.Options{
 		DB: d, Meter: o.Meter, Log: log, Version: versionText(), Currency: cfg.Billing.Currency,
+		Rules: rules(cfg.Alerts), VerifyEvery: cfg.Verify.Every,
 		Calls: func() int64 { return transport.Calls() + demo.Calls() },
 	})
 	if err != nil {
@@ -120,6 +122,28 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 	// What a provider counts, to compare with its bill.
 	log.Info("stopped", "prompts_sent", transport.Calls())
 	return err
+}
+
+// rules are the alerts that are not off.
+func rules(alerts []config.Alert) (list []ops.Rule) {
+	for _, a := range alerts {
+		if !a.Off {
+			list = append(list, ops.Rule{On: a.On, Threshold: a.Threshold, Below: a.Below})
+		}
+	}
+	return list
+}
+
+// newLog writes what happens to w as it is configured.
+func newLog(w io.Writer, cfg *config.Config) *slog.Logger {
+	o := &slog.HandlerOptions{}
+	if cfg.LogLevel == "debug" {
+		o.Level = slog.LevelDebug
+	}
+	if cfg.Log == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
 }
 
 // shutdown ends in this order: no new work, running answers until the time is up,

@@ -27,11 +27,15 @@ type Config struct {
 	Listen    string
 	DB        string
 	Language  string // "auto", "en" or "zh-CN"
+	Log       string // "text" or "json"
+	LogLevel  string // "info" or "debug"
 	Limits    Limits
 	Retention Retention
 	Models    []Model // never empty; the first is the default model
 	Server    Server
 	Billing   Billing
+	Verify    Verify
+	Alerts    []Alert // one of each kind
 	Actions   []Action
 	// Destinations have names for other settings.
 	Destinations []Destination
@@ -69,6 +73,11 @@ type Billing struct {
 	Deliver  string // name of the destination that gets every charge, "" for none
 }
 
+// Verify is how the invariants are checked unasked.
+type Verify struct {
+	Every time.Duration // 0 is never
+}
+
 // A Secret shows itself as "***" wherever it is printed, logged or encoded.
 // string(s) is the secret itself.
 type Secret string
@@ -96,6 +105,8 @@ func Default() *Config {
 		Listen:   "127.0.0.1:8787",
 		DB:       "semel.db",
 		Language: "auto",
+		Log:      "text",
+		LogLevel: "info",
 		Limits: Limits{
 			Queue:            1000,
 			PerUserPerMinute: 600,
@@ -109,6 +120,8 @@ func Default() *Config {
 		Models:    []Model{demo},
 		Server:    Server{Drain: 10 * time.Second},
 		Billing:   Billing{Currency: "USD"},
+		Verify:    Verify{Every: 24 * time.Hour},
+		Alerts:    defaultAlerts(),
 		origins:   map[string]string{},
 	}
 }
@@ -210,11 +223,12 @@ func load(path string, data []byte, env environ, s Source) (*Config, error) {
 	if v, ok := in["db"]; ok && !v.text && !filepath.IsAbs(c.DB) {
 		c.DB = filepath.Join(filepath.Dir(path), c.DB)
 	}
-	wrong = append(wrong, f.later...)
+	wrong = append(wrong, f.wrong...)
 	dir := filepath.Dir(path)
 	wrong = append(wrong, c.loadModels(f.tables["models"], dir, env.model, s.Presets)...)
 	wrong = append(wrong, c.loadActions(f.tables["actions"], dir)...)
 	wrong = append(wrong, c.loadDestinations(f.tables["destinations"], dir)...)
+	wrong = append(wrong, c.loadAlerts(f.tables["alerts"])...)
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
 	}

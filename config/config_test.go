@@ -35,6 +35,11 @@ func TestNothingConfiguredIsTheDocumentedDefault(t *testing.T) {
 		}},
 		Server:  Server{Drain: 10 * time.Second},
 		Billing: Billing{Currency: "USD"},
+		Log:     "text", LogLevel: "info", Verify: Verify{Every: 24 * time.Hour},
+		Alerts: []Alert{
+			{On: "duplicate_rate", Threshold: 0.5}, {On: "duplicate_errors", Threshold: 10}, {On: "dead_letters"}, {On: "oldest_unfinished", Threshold: 600},
+			{On: "latency", Threshold: 120}, {On: "outbox_oldest", Threshold: 600}, {On: "disk_free", Threshold: 1 << 30, Below: true}, {On: "invariant_violations"},
+		},
 		origins: map[string]string{},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -47,6 +52,9 @@ func TestEveryKeyCanBeSetInTheFile(t *testing.T) {
 listen = "[::1]:0"
 db = "sub/other.db"
 language = "zh-CN"
+log = "json"
+log_level = "debug"
+verify.every = "1h"
 limits = { queue = 1, per_user_per_minute = 2, running_per_user = 3, spend_per_user_per_day = 7, message_bytes = "64KiB", attachments = 4, attachment_bytes = 5, attached_bytes = 6 }
 retention.evidence = "1h30m"
 retention.uploads = "2h"
@@ -83,6 +91,7 @@ price.output = 10
 		Retention: Retention{90 * time.Minute, 2 * time.Hour},
 		Server:    Server{0},
 		Billing:   Billing{"EUR", ""},
+		Log:       "json", LogLevel: "debug", Verify: Verify{time.Hour}, Alerts: defaultAlerts(),
 		Models: []Model{
 			{Name: "a", Provider: "demo", Price: chat.Price{Input: 1, Cached: 2, Output: 3}, Context: 4, Stream: true, MaxAttempts: 5, OnUnknown: "ask",
 				FirstTokenTimeout: 6 * time.Second, IdleTimeout: 7 * time.Second, Concurrency: 8},
@@ -104,7 +113,7 @@ func TestWhatIsWrongIsNamedWithKeyValueAndPlace(t *testing.T) {
 		{"limits.queue = 1.5", `limits.queue = 1.5 (semel.toml:1): must be a whole number`},
 		{"limits.queue = 9223372036854775808", `semel.toml:1:`},
 		{"limits.spend_per_user_per_day = -4", `limits.spend_per_user_per_day = -4 (semel.toml:1): must be between`},
-		{"limits.message_bytes = \"1GiB\"", `limits.message_bytes = "1GiB" (semel.toml:1): must be a whole number of bytes`},
+		{"limits.message_bytes = \"1TiB\"", `limits.message_bytes = "1TiB" (semel.toml:1): must be a whole number of bytes`},
 		{"limits.message_bytes = \"17MiB\"", `must be between 1 and 16777216`},
 		{"limits.message_bytes = \"9223372036854775807KiB\"", `must be a whole number of bytes`},
 		{"retention.evidence = 720", `retention.evidence = 720 (semel.toml:1): must be a duration`},
@@ -156,7 +165,19 @@ func TestWhatIsWrongIsNamedWithKeyValueAndPlace(t *testing.T) {
 		{"models = 1", `models (semel.toml:1): must be written as [[models]]`},
 		{"models = [1]", `models[0] (semel.toml:1): must be a table`},
 
-		{"[[alerts]]\non = \"disk_free\"", `alerts (semel.toml:1): not supported by this version`},
+		{"[[alerts]]\non = \"disk_free\"", `alerts[0] (semel.toml:1): say when: above or below, or off = true`},
+		{"[[alerts]]\non = \"disk_free\"\nabove = 7", `alerts[0].above = 7 (semel.toml:3): disk_free is set with below`},
+		{"[[alerts]]\non = \"latency\"\nbelow = \"1s\"", `alerts[0].below = "1s" (semel.toml:3): latency is set with above`},
+		{"[[alerts]]\non = \"latency\"\nabove = 5", `alerts[0].above = 5 (semel.toml:3): must be a duration like "10s", "5m" or "720h"`},
+		{"[[alerts]]\non = \"latency\"\nabove = \"0s\"", `alerts[0].above = "0s" (semel.toml:3): must be a duration like "10s", "5m" or "720h"`},
+		{"[[alerts]]\non = \"duplicate_rate\"\nabove = 50", `alerts[0].above = 50 (semel.toml:3): must be a share from 0 to 1`},
+		{"[[alerts]]\non = \"dead_letters\"\nabove = 0.5", `alerts[0].above = 0.5 (semel.toml:3): must be a whole number, 0 or more`},
+		{"[[alerts]]\non = \"disk_free\"\nbelow = \"much\"", `alerts[0].below = "much" (semel.toml:3): must be a whole number of bytes, or one with KiB, MiB or GiB`},
+		{"[[alerts]]\non = \"nothing\"\nabove = 1", `alerts[0].on = "nothing" (semel.toml:2): must be one of duplicate_rate, duplicate_errors, dead_letters, oldest_unfinished, latency, outbox_oldest, disk_free, invariant_violations`},
+		{"[[alerts]]\nabove = 1", `alerts[0] (semel.toml:1): on is missing`},
+		{"[[alerts]]\non = \"latency\"\noff = true\n[[alerts]]\non = \"latency\"\nabove = \"1s\"", `alerts[1] (semel.toml:4): there is another alert on "latency"`},
+		{"[[alerts]]\non = \"latency\"\nover = \"1s\"", `unknown key "alerts.over" (semel.toml:3); the nearest known key is "alerts.on"`},
+		{"log = \"xml\"", `log = "xml" (semel.toml:1): must be one of text, json`},
 		{"[backup]\nevery = \"24h\"", `backup.every = "24h" (semel.toml:2): not supported by this version`},
 		{"[backup]\nkeep = 7", `backup.keep = 7 (semel.toml:2): not supported by this version`},
 		{"[server]\ntls_self_signed = true", `server.tls_self_signed = true (semel.toml:2): not supported by this version`},

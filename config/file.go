@@ -34,7 +34,7 @@ type table struct {
 type file struct {
 	settings []setting
 	tables   map[string][]table // by the name of their list
-	later    findings           // tables that this version refuses
+	wrong    findings           // lists that are none
 }
 
 func parseFile(path string, data []byte) (file, error) {
@@ -51,12 +51,6 @@ func parseFile(path string, data []byte) (file, error) {
 	lines := keyLines(data)
 	origin := func(name string) string { return fmt.Sprintf("%s:%d", path, lines[name]) }
 
-	for _, name := range laterTables {
-		if list, ok := root[name].([]any); root[name] != nil && !(ok && len(list) == 0) {
-			f.later.add("%s (%s): %w", name, origin(name), errNotSupported)
-		}
-		delete(root, name)
-	}
 	f.tables = map[string][]table{}
 	for _, kind := range listTables {
 		given, ok := root[kind]
@@ -66,14 +60,14 @@ func parseFile(path string, data []byte) (file, error) {
 		delete(root, kind)
 		list, ok := given.([]any)
 		if !ok {
-			f.later.add("%s (%s): must be written as [[%s]]", kind, origin(kind), kind)
+			f.wrong.add("%s (%s): must be written as [[%s]]", kind, origin(kind), kind)
 		}
 		for i, entry := range list {
 			name := fmt.Sprintf("%s[%d]", kind, i)
 			at := func(n string) string { return origin(name + "." + n) }
 			m, ok := entry.(map[string]any)
 			if !ok {
-				f.later.add("%s (%s): must be a table", name, origin(kind))
+				f.wrong.add("%s (%s): must be a table", name, origin(kind))
 				continue
 			}
 			f.tables[kind] = append(f.tables[kind], table{flatten("", m, at), origin(name)})

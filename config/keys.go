@@ -22,6 +22,10 @@ var configKeys = []key[Config]{
 		func(c *Config) *string { return &c.DB }, checkDB),
 	text("language", "Language of the pages: auto (as the browser asks), en or zh-CN.",
 		func(c *Config) *string { return &c.Language }, oneOf("auto", "en", "zh-CN")),
+	text("log", "How the log is written: text for people, json for programs.",
+		func(c *Config) *string { return &c.Log }, oneOf("text", "json")),
+	text("log_level", "What is logged: info, or debug with a line for every stage of every request.",
+		func(c *Config) *string { return &c.LogLevel }, oneOf("info", "debug")),
 
 	number("limits.queue", "Requests that may wait; one more is answered 503 with Retry-After.",
 		func(c *Config) *int { return &c.Limits.Queue }, 1, 1_000_000),
@@ -56,6 +60,9 @@ var configKeys = []key[Config]{
 		func(c *Config) *string { return &c.Billing.Currency }, checkCurrency),
 	text("billing.deliver", "Name of a destination that gets every charge through the outbox.",
 		func(c *Config) *string { return &c.Billing.Deliver }, anything),
+
+	span("verify.every", "How often the invariants are checked unasked, beside the answers; the first time a minute after the start. 0 is never.",
+		func(c *Config) *time.Duration { return &c.Verify.Every }, 0, 100*365*24*time.Hour),
 
 	later[Config]("backup.every"),
 	later[Config]("backup.keep"),
@@ -107,10 +114,7 @@ var modelKeys = []key[Model]{
 }
 
 // listTables are the lists of tables.
-var listTables = []string{"models", "actions", "destinations"}
-
-// laterTables are those that come with a later version.
-var laterTables = []string{"alerts"}
+var listTables = []string{"models", "actions", "destinations", "alerts"}
 
 // maxPrice is a million units of the currency per million tokens.
 const maxPrice = 1_000_000_000_000
@@ -199,7 +203,7 @@ func size[T any](name, doc string, at func(*T) *int64, low, high int64) key[T] {
 		if !ok {
 			s, _ := v.val.(string)
 			if n, ok = parseSize(s); !ok {
-				return errors.New("must be a whole number of bytes, or one with KiB or MiB")
+				return errors.New("must be a whole number of bytes, or one with KiB, MiB or GiB")
 			}
 		}
 		return within(n, low, high, func() { *at(t) = n })
@@ -283,7 +287,7 @@ func within(n, low, high int64, set func()) error {
 
 func parseSize(s string) (int64, bool) {
 	unit := int64(1)
-	for suffix, u := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20} {
+	for suffix, u := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} {
 		if n, ok := strings.CutSuffix(s, suffix); ok {
 			s, unit = strings.TrimSpace(n), u
 		}
@@ -375,7 +379,7 @@ func keyNames[T any](keys []key[T]) []string {
 
 // fileKeys are all names that may stand at the top of the file.
 func fileKeys() []string {
-	names := append(keyNames(configKeys), laterTables...)
+	names := keyNames(configKeys)
 	under := func(list string, keys []string) {
 		for _, k := range keys {
 			names = append(names, list+"."+k)
@@ -384,6 +388,7 @@ func fileKeys() []string {
 	under("models", keyNames(modelKeys))
 	under("actions", keyNames(actionKeys))
 	under("destinations", keyNames(destinationKeys))
+	under("alerts", keyNames(alertKeys))
 	return names
 }
 

@@ -65,6 +65,9 @@ func (c *Config) Print(w io.Writer, redact bool) error {
 		d.Target = d.Target.shown(redact)
 		printList(out, c, fmt.Sprintf("destinations[%d]", i), &d, destinationKeys, nil)
 	}
+	for i, a := range c.Alerts {
+		printList(out, c, fmt.Sprintf("alerts[%d]", i), &a, alertKeys, nil)
+	}
 	return out.Flush()
 }
 

@@ -18,6 +18,11 @@ const (
 	OnInvariantViolations = "invariant_violations" // violated invariants, by the last check
 )
 
+// kinds are all of them.
+var kinds = []string{
+	OnDuplicateRate, OnDuplicateErrors, OnDeadLetters, OnOldestUnfinished, OnLatency, OnOutboxOldest, OnDiskFree, OnInvariantViolations,
+}
+
 // A Rule says when an alert fires.
 type Rule struct {
 	On        string

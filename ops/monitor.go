@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,7 +19,7 @@ type Options struct {
 	Log      *slog.Logger
 	Version  string
 	Currency string
-	Rules    []Rule        // nil is DefaultRules
+	Rules    []Rule        // the alerts
 	Every    time.Duration // between two looks; 0 is ten seconds
 	// VerifyEvery is how often the invariants are checked unasked; 0 is never.
 	VerifyEvery time.Duration
@@ -30,20 +31,6 @@ type Options struct {
 	Disk func() Disk
 	// LastBackup returns the newest backup, nil when there is none.
 	LastBackup func() *Backup
-}
-
-// DefaultRules are the alerts of who configures none.
-func DefaultRules() []Rule {
-	return []Rule{
-		{On: OnDuplicateRate, Threshold: 0.5},
-		{On: OnDuplicateErrors, Threshold: 10},
-		{On: OnDeadLetters, Threshold: 0},
-		{On: OnOldestUnfinished, Threshold: 600},
-		{On: OnLatency, Threshold: 120},
-		{On: OnOutboxOldest, Threshold: 600},
-		{On: OnDiskFree, Threshold: 1 << 30, Below: true},
-		{On: OnInvariantViolations, Threshold: 0},
-	}
 }
 
 // A Monitor looks at everything from time to time. All its methods may be called by many
@@ -69,8 +56,10 @@ func New(ctx context.Context, o Options) (*Monitor, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Rules == nil {
-		o.Rules = DefaultRules()
+	for _, r := range o.Rules {
+		if !slices.Contains(kinds, r.On) {
+			panic("ops: nothing measures " + r.On)
+		}
 	}
 	if o.Every == 0 {
 		o.Every = 10 * time.Second
