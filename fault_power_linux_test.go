@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"flag"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -137,15 +136,7 @@ func TestAPowerCutLosesNothingThatAClientWasTold(t *testing.T) {
 // this test sees it.
 func TestAPowerCutWithoutASyncPerCommitIsSeenToLoseAnswers(t *testing.T) {
 	file := writeConfig(t, killConfig)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, records := recordAnswers(t, file, func() *exec.Cmd {
-		cmd := exec.Command(self, serveArgs(file)...)
-		cmd.Env = []string{asServer + "=" + serverNormal}
-		return cmd
-	})
+	dir, records := recordAnswers(t, file, func() *exec.Cmd { return likeServer(t, serverNormal, file) })
 	r := cutPower(t, 100, dir, records)
 	t.Logf("%d power cuts: %d words lost", r.States, len(r.Lost))
 	if len(r.Lost) < 20 {

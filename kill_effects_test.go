@@ -421,31 +421,68 @@ var effectMoments = []string{
 	"received void", "worked void", "answered void", "received note", "worked note", "worked books", "answered books",
 }
 
+// A market is customers, the server that is killed, and the machine it delivers to.
+type market struct {
+	*receiver
+	file      string
+	customers customer
+	enough    chan struct{} // closed when customers shall come to an end
+	busy      sync.WaitGroup
+}
+
+func newMarket(t *testing.T, rng *rand.Rand) *market {
+	w := newWorld(t)
+	m := &market{receiver: newReceiver(w, newSource(rng), filepath.Join(t.TempDir(), "journal")), enough: make(chan struct{})}
+	elsewhere := httptest.NewServer(m.receiver)
+	t.Cleanup(elsewhere.Close)
+	m.file = writeConfig(t, effectsConfig(elsewhere.URL))
+	m.customers = customer{receiver: m.receiver, cmu: &sync.Mutex{}, asked: &[]*intent{}, verdicts: map[string]string{}}
+	return m
+}
+
+func newSource(rng *rand.Rand) *rand.Rand { return rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())) }
+
+// open lets n customers in; l is who serves first.
+func (m *market) open(l *life, n int, rng *rand.Rand) {
+	m.live = openSQL(m.t, "file:"+filepath.ToSlash(m.file)+"?mode=ro&_pragma=busy_timeout(5000)")
+	m.begin(l)
+	for range n {
+		c := m.customers
+		c.rng = newSource(rng)
+		m.busy.Go(func() { c.live(m.enough) })
+	}
+}
+
+// close lets everything come to its end with l, and judges.
+func (m *market) close(l *life) {
+	close(m.enough)
+	m.busy.Wait()
+	if m.t.Failed() {
+		return
+	}
+	m.settle(*m.customers.asked)
+	m.calling.Wait()
+	l.kill()
+	m.end()
+	verifyFile(m.t, m.file)
+	m.judge(openSQL(m.t, copyDatabase(m.t, m.file, filepath.Join(m.t.TempDir(), "copy.db"))), *m.customers.asked, m.customers.verdicts)
+}
+
+// giveUp is for the end of a test, however it ended.
+func (m *market) giveUp() {
+	close(m.over)
+	m.busy.Wait()
+}
+
 // The real program is killed at every step of a delivery, a callback and a compensation.
 // What was asked for and allowed happens once in effect, and nothing else does. For
 // longer: -soak=10m -timeout 0.
 func TestKillNineExecutesEachEffectOnce(t *testing.T) {
 	rng := randomly(t)
-	w := newWorld(t)
-	source := func() *rand.Rand { return rand.New(rand.NewPCG(rng.Uint64(), rng.Uint64())) }
-	r := newReceiver(w, source(), filepath.Join(t.TempDir(), "journal"))
-	elsewhere := httptest.NewServer(r)
-	defer elsewhere.Close()
-	file := writeConfig(t, effectsConfig(elsewhere.URL))
-	l := serveNow(t, file)
-	r.live = openSQL(t, "file:"+filepath.ToSlash(file)+"?mode=ro&_pragma=busy_timeout(5000)")
-	w.begin(l)
-
-	enough := make(chan struct{})
-	shared := customer{receiver: r, cmu: &sync.Mutex{}, asked: &[]*intent{}, verdicts: map[string]string{}}
-	var customers sync.WaitGroup
-	defer customers.Wait()
-	defer close(w.over)
-	for range 4 {
-		c := shared
-		c.rng = source()
-		customers.Go(func() { c.live(enough) })
-	}
+	m := newMarket(t, rng)
+	l := serveNow(t, m.file)
+	m.open(l, 4, rng)
+	defer m.giveUp()
 	kills, met := 0, map[string]int{}
 	began := time.Now()
 	for (time.Since(began) < *soakFlag || kills < 2*len(effectMoments)) && !t.Failed() {
@@ -454,7 +491,7 @@ func TestKillNineExecutesEachEffectOnce(t *testing.T) {
 			moment, then = effectMoments[kills/2%len(effectMoments)], 1+time.Duration(kills%4)*time.Millisecond
 		}
 		select {
-		case <-r.until(moment):
+		case <-m.until(moment):
 			met[moment]++
 		case <-time.After(patience):
 			t.Errorf("nobody has %s", moment)
@@ -464,23 +501,13 @@ func TestKillNineExecutesEachEffectOnce(t *testing.T) {
 		if code := l.cmd.ProcessState.ExitCode(); code != -1 && runtime.GOOS != "windows" {
 			t.Fatalf("the server ended by itself (%s):\n%s", l.cmd.ProcessState, l.log)
 		}
-		w.end()
+		m.end()
 		kills++
-		l = serveNow(t, file)
-		w.begin(l)
-		verifyFile(t, file)
+		l = serveNow(t, m.file)
+		m.begin(l)
+		verifyFile(t, m.file)
 	}
-	close(enough)
-	customers.Wait()
-	if t.Failed() {
-		return
-	}
-	r.settle(*shared.asked)
-	r.calling.Wait()
-	l.kill()
-	w.end()
-	verifyFile(t, file)
-	r.judge(openSQL(t, copyDatabase(t, file, filepath.Join(t.TempDir(), "copy.db"))), *shared.asked, shared.verdicts)
+	m.close(l)
 	t.Logf("%d kills in %.0f s, at moments %v", kills, time.Since(began).Seconds(), met)
 }
 
