@@ -1,0 +1,5 @@
+//go:build race
+
+package engine
+
+func init() { *deathsFlag = 1 } // the race detector makes each state ten times as long
