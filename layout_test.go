@@ -38,7 +38,7 @@ var mayImport = map[string][]string{
 	"handlers/browsertest": {},
 	"lab":                  {"chat", "db", "llm", "sink"},
 	"lab/naive":            {"chat", "llm", "outbox"},
-	"chaos":                {"chat", "db"}, // a program of the tests
+	"chaos":                {"chat", "db"},                                                                                                                                   // a program of the tests
 	"":                     {"catalog", "chat", "config", "db", "disk", "engine", "handlers", "lab", "lab/naive", "llm", "ops", "outbox", "seal", "sink", "static", "views"}, // main
 }
 

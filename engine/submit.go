@@ -145,14 +145,6 @@ func problem(status int, code string, retry chat.Retry, requestID, format string
 	return &p
 }
 
-// asError returns p, or err where there is none: a nil problem is no error.
-func asError(p *chat.Problem, err error) error {
-	if p != nil {
-		return p
-	}
-	return err
-}
-
 func attachmentUnknown(requestID string) *chat.Problem {
 	return problem(422, "attachment_unknown", chat.RetryNewID, requestID,
 		"An attachment is not here: it was never uploaded, or not sent for so long that it was removed. Upload it again and send this under a new id.")

@@ -15,11 +15,15 @@ func (s *server) healthz(w http.ResponseWriter, r *http.Request) error {
 }
 
 // readyz says whether traffic should come: the database can be written, the
-// clock can be believed, nothing is stopping.
+// clock can be believed, there is room on the disk, nothing is stopping.
 func (s *server) readyz(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
 	defer cancel()
-	if err := s.Engine.Ready(ctx); err != nil {
+	err := s.Engine.Ready(ctx)
+	if err == nil {
+		err = s.Ops.Ready()
+	}
+	if err != nil {
 		p := refuse(http.StatusServiceUnavailable, "not_ready", chat.RetrySameID, err.Error())
 		p.RetryAfter = 2 * time.Second
 		return p

@@ -25,6 +25,7 @@ func (s *server) here(r chi.Router) {
 
 	r.Get("/healthz", s.handle(s.healthz))
 	r.Get("/readyz", s.handle(s.readyz))
+	r.Get("/metrics", s.handle(s.getMetrics))
 
 	r.Route("/api", func(r chi.Router) {
 		r.Post("/chat", s.handle(s.postChat))

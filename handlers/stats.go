@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,16 @@ func statsRange(r *http.Request) (ops.Range, error) {
 		*p.at = n
 	}
 	return over, nil
+}
+
+// getMetrics is what is measured, for Prometheus.
+func (s *server) getMetrics(w http.ResponseWriter, r *http.Request) error {
+	var out bytes.Buffer
+	if err := s.Ops.WriteMetrics(r.Context(), &out); err != nil {
+		return err
+	}
+	send(w, http.StatusOK, ops.MetricsType, out.Bytes())
+	return nil
 }
 
 // postVerify runs every invariant now and returns each with what it found. One runs at a

@@ -52,7 +52,9 @@ func TestStatsCountWhatHappensAndSurviveARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Run("at work", func(t *testing.T) {
-		d := openDoor(t, func(s *setup) { s.file, s.ops.Rules = file, []ops.Rule{{On: ops.OnDiskFree, Threshold: 1, Below: true}} })
+		d := openDoor(t, func(s *setup) {
+			s.file, s.ops.Rules = file, []ops.Rule{{On: ops.OnDiskFree, Threshold: 1, Below: true}}
+		})
 		session, id, rec := d.answered("[[echo yes]]")
 		ask := map[string]any{"sessionId": session, "requestId": id, "content": "[[echo yes]]"}
 		d.post("/api/chat", ask).wants(200)
@@ -164,4 +166,25 @@ func TestTheLampGoesRedWhenAChargeIsMissing(t *testing.T) {
 		t.Errorf("after the check: lamp %+v, check %+v", s.Lamps.Charges, s.Check)
 	}
 	execSQL(t, d.file, back)
+}
+
+func TestMetricsAreServedForPrometheus(t *testing.T) {
+	d := openDoor(t)
+	d.answered("[[echo yes]]")
+	r := d.get("/metrics").wants(200).has("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	for _, line := range []string{`semel_arrivals_total{decision="first"} 1`, `semel_model_calls_total 1`, `semel_lamp_ok{lamp="calls"} 1`, `semel_answer_seconds_count 1`} {
+		if !strings.Contains(string(r.body), line+"\n") {
+			t.Errorf("the metrics do not say %s", line)
+		}
+	}
+}
+
+func TestAServerWithoutRoomOnItsDiskIsNotReady(t *testing.T) {
+	trouble := ""
+	d := openDoor(t, func(s *setup) { s.ops.Disk = func() ops.Disk { return ops.Disk{Trouble: trouble} } })
+	d.get("/readyz").wants(200)
+	trouble = "the disk of the database is full"
+	if p := d.get("/readyz").wants(503); !strings.Contains(string(p.body), trouble) {
+		t.Errorf("not ready: %s", p.body)
+	}
 }

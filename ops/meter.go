@@ -63,6 +63,9 @@ var (
 	outcomes  = [6]chat.Outcome{chat.OutcomeOK, chat.OutcomeNone, chat.OutcomeDefinite, chat.OutcomeUnknown, chat.OutcomeStopped, chat.OutcomeFenced}
 )
 
+// deliveryOutcomes are the first of them: a delivery is neither stopped nor fenced.
+const deliveryOutcomes = 4
+
 func place[T comparable](list *[6]T, v T) int {
 	for i := range list {
 		if list[i] == v {

@@ -246,7 +246,7 @@ func (m *Monitor) life() Life {
 	}
 	for i, o := range outcomes {
 		l.Attempts[o] = t.attempts[i].Load()
-		if o != chat.OutcomeStopped && o != chat.OutcomeFenced {
+		if i < deliveryOutcomes {
 			l.Deliveries[o] = t.deliveries[i].Load()
 		}
 	}
