@@ -52,8 +52,56 @@ CREATE TABLE users (
   id          INTEGER PRIMARY KEY,
   name        TEXT    NOT NULL UNIQUE,
   disabled_at INTEGER,
-  created_at  INTEGER NOT NULL
+  created_at  INTEGER NOT NULL,
+  role        TEXT    NOT NULL DEFAULT 'member' CHECK (role = 'admin' OR role = 'operator' OR role = 'member'),
+  password    TEXT    CHECK (password LIKE '$argon2id$%')  -- its hash; NULL: nobody can sign in
 ) STRICT;
+
+-- Accounts. A user with a password is one; without any, the program is for the one user
+-- of this machine. Of what people hold to be let in (tokens, keys) there are only digests.
+CREATE INDEX users_accounts ON users (role) WHERE password IS NOT NULL;
+
+-- Who is signed in, and where: a row a browser. What has ended is deleted.
+CREATE TABLE logins (
+  id         INTEGER PRIMARY KEY AUTOINCREMENT,
+  digest     BLOB    NOT NULL UNIQUE CHECK (length(digest) = 32),  -- SHA-256 of the token
+  user_id    INTEGER NOT NULL REFERENCES users (id),
+  agent      TEXT    NOT NULL CHECK (length(agent) <= 300),        -- the browser, as it says
+  created_at INTEGER NOT NULL,
+  seen_at    INTEGER NOT NULL,             -- to the minute
+  expires_at INTEGER NOT NULL CHECK (expires_at > created_at)
+) STRICT;
+CREATE INDEX logins_user    ON logins (user_id);
+CREATE INDEX logins_expired ON logins (expires_at);
+
+-- What programs are let in by. A revoked one stays, so that it can be named.
+CREATE TABLE api_keys (
+  id         INTEGER PRIMARY KEY AUTOINCREMENT,
+  digest     BLOB    NOT NULL UNIQUE CHECK (length(digest) = 32),  -- SHA-256 of the key
+  user_id    INTEGER NOT NULL REFERENCES users (id),
+  name       TEXT    NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
+  scope      TEXT    NOT NULL CHECK (scope = 'chat' OR scope = 'ops'),
+  created_at INTEGER NOT NULL,
+  used_at    INTEGER,                      -- to the minute
+  revoked_at INTEGER
+) STRICT;
+CREATE INDEX api_keys_user ON api_keys (user_id);
+
+CREATE TRIGGER api_keys_identity BEFORE UPDATE OF id, digest, user_id, scope, created_at ON api_keys
+BEGIN SELECT RAISE(ABORT, 'api_keys: a key does not change'); END;
+CREATE TRIGGER api_keys_revoked BEFORE UPDATE OF revoked_at ON api_keys
+WHEN OLD.revoked_at IS NOT NULL
+BEGIN SELECT RAISE(ABORT, 'api_keys: what is revoked stays so'); END;
+
+-- Passwords that were tried, each counted in a transaction of its own before it is
+-- looked at, so that nothing that happens then undoes the count. A right one is
+-- forgiven. A row is gone when its time is.
+CREATE TABLE login_tries (
+  digest   BLOB    NOT NULL PRIMARY KEY CHECK (length(digest) = 32),  -- of whose password, from where
+  tries    INTEGER NOT NULL CHECK (tries > 0),
+  until_at INTEGER NOT NULL                -- when it is as if nobody had tried
+) STRICT, WITHOUT ROWID;
+CREATE INDEX login_tries_over ON login_tries (until_at);
 
 -- What a user has chosen for the pages and for new conversations; without a row, what
 -- the columns say by default.

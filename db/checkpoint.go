@@ -63,7 +63,7 @@ func (d *DB) checkpointRest(n int) {
 // wantCheckpoint counts a commit of n callers and asks for a checkpoint when it is
 // time.
 func (d *DB) wantCheckpoint(n int) {
-	if d.sinceCheckpoint += walPages(n); d.sinceCheckpoint < checkpointAfter {
+	if d.sinceCheckpoint += walPages(n); d.sinceCheckpoint < checkpointAfter || d.beside {
 		return
 	}
 	// One at a time: a second one right behind the first would double the work.

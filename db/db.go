@@ -31,6 +31,10 @@ type Options struct {
 	Log    *slog.Logger
 	// ReadOnly opens a file that another process may be serving, for reading only.
 	ReadOnly bool
+	// Beside opens a file that another process may be serving, for changing accounts and
+	// keys and nothing else: those rows have no transaction numbers, of which the serving
+	// process alone gives any out.
+	Beside bool
 	// Readers is the number of reading connections, 4 when 0.
 	Readers int
 	// Fatal is called after an I/O error, when nothing more may be written. The
@@ -46,10 +50,11 @@ type Options struct {
 
 // A DB is an open database. All its methods may be called by many goroutines.
 type DB struct {
-	path string
-	log  *slog.Logger
-	lock *flock.Flock
-	open func(dsn string) (driver.Conn, error)
+	path   string
+	log    *slog.Logger
+	lock   *flock.Flock
+	beside bool // as [Options] has it
+	open   func(dsn string) (driver.Conn, error)
 
 	queue   chan *op
 	written chan struct{} // closed when writeLoop has ended
@@ -150,6 +155,9 @@ func Open(o Options) (_ *DB, err error) {
 		}
 		return d, d.checkVersion(len(o.migrations) + 1)
 	}
+	if o.Beside {
+		return d, d.openBeside(o)
+	}
 	if err := d.takeLock(); err != nil {
 		return nil, err
 	}
@@ -203,6 +211,27 @@ func Open(o Options) (_ *DB, err error) {
 	go d.writeLoop()
 	go d.checkpointLoop()
 	return d, nil
+}
+
+// openBeside opens d for accounts and keys. The file must be there, and of this
+// program's version.
+func (d *DB) openBeside(o Options) (err error) {
+	d.beside = true
+	close(d.checkpointed)
+	if err := d.openReaders(o.Readers); err != nil {
+		close(d.written)
+		return err
+	}
+	if err := d.checkVersion(len(o.migrations) + 1); err != nil {
+		close(d.written)
+		return err
+	}
+	if d.writer, err = d.connect(writerPragmas, "rw"); err != nil {
+		close(d.written)
+		return err
+	}
+	go d.writeLoop()
+	return nil
 }
 
 // PurgeHorizon is the newest time of a ULID whose tombstone is gone: an unknown
@@ -366,7 +395,7 @@ func (d *DB) close() error {
 	<-d.written
 	<-d.checkpointed
 	var errs []error
-	if d.writer != nil && d.broken == nil {
+	if d.writer != nil && d.broken == nil && !d.beside {
 		_, err := d.writer.exec("PRAGMA wal_checkpoint(TRUNCATE)")
 		errs = append(errs, err)
 	}

@@ -168,6 +168,7 @@ func fillHealthy(t testing.TB, d *db.DB, path string) {
 	}
 	fillEffects(t, d)
 	step(dbtest.Answered(t, d, moved, "not in the index yet", "so it is read"), nil)
+	fillAccounts(t, d)
 }
 
 // index takes everything into the search index.

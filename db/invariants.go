@@ -264,8 +264,11 @@ var requestInvariants = []Invariant{
 		 UNION ALL SELECT 'outbox_attempt' UNION ALL SELECT 'outbox_no_delete' UNION ALL SELECT 'deliveries_closed' UNION ALL SELECT 'deliveries_no_delete'
 		 UNION ALL SELECT 'callbacks_no_update' UNION ALL SELECT 'callbacks_no_delete' UNION ALL SELECT 'callbacks_first' UNION ALL SELECT 'audit_no_update' UNION ALL SELECT 'audit_no_delete'
 		 UNION ALL SELECT 'contents_no_update' UNION ALL SELECT 'attachments_identity' UNION ALL SELECT 'carried_no_update' UNION ALL SELECT 'carried_no_delete' UNION ALL SELECT 'audit_key'
-		 UNION ALL SELECT 'restores_no_update' UNION ALL SELECT 'restores_no_delete') x
+		 UNION ALL SELECT 'restores_no_update' UNION ALL SELECT 'restores_no_delete'
+		 UNION ALL SELECT 'api_keys_identity' UNION ALL SELECT 'api_keys_revoked') x
 		 LEFT JOIN sqlite_schema s ON s.name = x.name AND (s.type = 'trigger' AND s.sql LIKE '%RAISE(ABORT%' OR s.type = 'index' AND s.sql LIKE '%UNIQUE%') WHERE s.name IS NULL`},
+	{"I52", "who is signed in has a password, is not disabled, and will be signed out",
+		`SELECT l.id FROM logins l LEFT JOIN users u ON u.id = l.user_id WHERE u.password IS NULL OR u.disabled_at IS NOT NULL OR l.expires_at <= l.created_at OR length(l.digest) <> 32`},
 	{"I57", "after an unknown outcome the model was called again only because a person or the policy said so",
 		`SELECT a.request_id, a.n FROM attempts a JOIN attempts p ON p.request_id = a.request_id AND p.n = a.n - 1
 		 WHERE p.outcome IN ('unknown', 'fenced') AND a.reason NOT IN ('explicit', 'rerun')`},
@@ -337,6 +340,12 @@ var requestInvariants = []Invariant{
 		 LEFT JOIN attachments a ON a.id = k.attachment_id LEFT JOIN conversations c ON c.id = k.conversation_id
 		 WHERE m.role IS NOT 'user' OR m.tx IS NOT k.tx OR a.user_id IS NULL OR a.user_id IS NOT c.user_id
 		 UNION ALL SELECT conversation_id, seq FROM carried GROUP BY 1, 2 HAVING min(n) <> 1 OR max(n) <> count(*)`},
+	{"I84", "where there are accounts, an admin can sign in, and the first has what was the local user's",
+		`SELECT 'nobody' WHERE EXISTS (SELECT 1 FROM users WHERE password IS NOT NULL)
+		 AND NOT EXISTS (SELECT 1 FROM users WHERE password IS NOT NULL AND role = 'admin' AND disabled_at IS NULL)
+		 UNION ALL SELECT name FROM users WHERE id = 1 AND password IS NULL AND EXISTS (SELECT 1 FROM users WHERE password IS NOT NULL)`},
+	{"I85", "a key is of an account, and what is stored of it opens nothing",
+		`SELECT k.id FROM api_keys k LEFT JOIN users u ON u.id = k.user_id WHERE u.password IS NULL OR length(k.digest) <> 32`},
 	{"I83", "the fingerprint of a request is of the files that its question carries, in their order",
 		`SELECT r.id FROM requests r WHERE substr(r.fingerprint, 73, 8) <> attachments_digest((SELECT group_concat(lower(hex(a.sha256)), ' ' ORDER BY k.n)
 		 FROM carried k JOIN attachments a ON a.id = k.attachment_id WHERE k.conversation_id = r.conversation_id AND k.seq = r.seq))`},

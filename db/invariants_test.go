@@ -121,6 +121,15 @@ var damages = []damage{
 	{id: "I49", do: []string{`UPDATE instance SET tx = 3`}},
 	{id: "I49", do: []string{`UPDATE instance SET indexed_tx = tx + 1`}},
 	{id: "I49", do: []string{`UPDATE conversations SET named_tx = (SELECT tx + 1 FROM instance) WHERE session_id = '` + branches + `'`}},
+	{id: "I52", do: []string{`UPDATE users SET disabled_at = 1 WHERE name = 'ada'`}},
+	{id: "I52", do: []string{`UPDATE users SET password = NULL WHERE name = 'ada'`}},
+	{id: "I52", do: []string{`UPDATE logins SET expires_at = created_at`}},
+	{id: "I52", do: []string{`UPDATE logins SET digest = x'746f6b656e' WHERE user_id = 1`}},
+	{id: "I84", do: []string{`UPDATE users SET role = 'operator' WHERE name = 'ada'`}},
+	{id: "I84", do: []string{`UPDATE users SET disabled_at = 1 WHERE name = 'ada'`}},
+	{id: "I84", do: []string{`UPDATE users SET password = NULL WHERE name = 'ada'`}},
+	{id: "I85", do: []string{`UPDATE api_keys SET user_id = (SELECT id FROM users WHERE name = 'other')`}},
+	{id: "I85", do: []string{`UPDATE api_keys SET digest = x'6b6579' WHERE id = 1`}},
 	{id: "I57", do: []string{`UPDATE attempts SET reason = 'engine_retry' WHERE n = 2 AND request_id = ` + aRerun}},
 	{id: "I58", do: []string{`UPDATE requests SET seq = 0 WHERE state = 'pending' AND attempt = 0 AND conversation_id = (SELECT conversation_id FROM requests WHERE id = ` + running + `)`}},
 	{id: "I59", do: []string{`UPDATE conversations SET head_seq = 999 WHERE session_id = '` + branches + `'`}},
@@ -188,9 +197,10 @@ func init() {
 		transitions_no_delete attempts_closed attempts_no_delete snapshots_no_update snapshots_no_delete messages_no_update messages_no_delete ledger_no_update ledger_no_delete
 		declarations_no_update declarations_no_delete decisions_no_update decisions_no_delete verdicts_no_update verdicts_no_delete outbox_edges outbox_identity outbox_attempt outbox_no_delete
 		deliveries_closed deliveries_no_delete callbacks_no_update callbacks_no_delete audit_no_update audit_no_delete
-		contents_no_update attachments_identity carried_no_update carried_no_delete`) {
+		contents_no_update attachments_identity carried_no_update carried_no_delete api_keys_identity api_keys_revoked`) {
 		damages = append(damages, damage{id: "I50", deep: func(t *testing.T, path string) { execRaw(t, path, `DROP TRIGGER `+g) }})
-		table, _, _ := strings.Cut(g, "_")
+		table, _, _ := strings.Cut(strings.Replace(g, "api_keys", "api keys", 1), "_")
+		table = strings.Replace(table, " ", "_", 1)
 		damages = append(damages, damage{id: "I50", deep: func(t *testing.T, path string) {
 			execRaw(t, path, `DROP TRIGGER `+g, `CREATE TRIGGER `+g+` BEFORE UPDATE ON `+table+` BEGIN SELECT 1; END`)
 		}})

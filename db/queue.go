@@ -66,7 +66,19 @@ type op struct {
 // turn on, ctx is not looked at. ErrOutcomeOpen means that the commit failed.
 // fn must not keep tx, and what it stores in variables of the caller counts only
 // when write returns nil.
-func (d *DB) write(ctx context.Context, fn func(*Tx) error) (err error) {
+func (d *DB) write(ctx context.Context, fn func(*Tx) error) error {
+	if d.beside {
+		return errBeside
+	}
+	return d.writeAccounts(ctx, fn)
+}
+
+// errBeside: another process may be serving the file, and this is not its business.
+var errBeside = errors.New("only accounts and keys are changed beside a server")
+
+// writeAccounts is write for what may also be written beside a server: what fn writes
+// must not count on the transaction's number, which is 0 there.
+func (d *DB) writeAccounts(ctx context.Context, fn func(*Tx) error) (err error) {
 	d.closing.RLock()
 	if d.closed {
 		d.closing.RUnlock()
@@ -157,7 +169,9 @@ func (d *DB) commit(batch []*op) {
 		if o.err = o.ctx.Err(); o.err != nil {
 			continue
 		}
-		d.tx++
+		if !d.beside {
+			d.tx++
+		}
 		tx.n, tx.wrote, tx.sum = d.tx, false, tally{}
 		lost = d.runOp(&tx, o, len(batch) == 1)
 		d.tx = tx.n // an import takes more than one
@@ -180,7 +194,10 @@ func (d *DB) commit(batch []*op) {
 		}
 		return
 	}
-	err := d.count(sum)
+	var err error
+	if !d.beside {
+		err = d.count(sum)
+	}
 	if err == nil {
 		// If we die before this returns, either all of the batch is stored or none
 		// of it; nobody has been told yet.

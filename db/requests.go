@@ -82,6 +82,9 @@ func (tx *Tx) accept(s Submission) (chat.Request, error) {
 	if deleted {
 		return r, ErrGone
 	}
+	if disabled, err := tx.queryRow(sqlSelectUserDisabled, []any{s.Key.UserID}, new(int)); err != nil || disabled {
+		return r, orDisabled(err)
+	}
 	if found {
 		r.Seq = next
 		if _, err := tx.exec(sqlAdvanceConversation, next+reserved, tx.now, r.ConversationID); err != nil {
@@ -180,6 +183,15 @@ func orGone(err error) error {
 		return err
 	}
 	return ErrGone
+}
+
+// orDisabled is for a question that was let in a moment before its user was not: a look
+// for what is to be stopped would miss it.
+func orDisabled(err error) error {
+	if err != nil {
+		return fmt.Errorf("select disabled: %w", err)
+	}
+	return ErrDisabled
 }
 
 func actorUser(id int64) string { return fmt.Sprintf("user:%d", id) }

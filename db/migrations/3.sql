@@ -49,3 +49,41 @@ UPDATE instance SET
   expired = (SELECT count(*) FROM arrivals WHERE decision = 'expired'),
   saved_micros = (SELECT coalesce(sum(l.micros), 0) FROM arrivals a JOIN ledger l ON l.request_id = a.request_id AND l.kind = 'charge'
     WHERE a.decision = 'joined' OR a.decision = 'replayed');
+
+-- Accounts.
+ALTER TABLE users ADD COLUMN role TEXT NOT NULL DEFAULT 'member' CHECK (role = 'admin' OR role = 'operator' OR role = 'member');
+ALTER TABLE users ADD COLUMN password TEXT CHECK (password LIKE '$argon2id$%');
+CREATE INDEX users_accounts ON users (role) WHERE password IS NOT NULL;
+CREATE TABLE logins (
+  id         INTEGER PRIMARY KEY AUTOINCREMENT,
+  digest     BLOB    NOT NULL UNIQUE CHECK (length(digest) = 32),
+  user_id    INTEGER NOT NULL REFERENCES users (id),
+  agent      TEXT    NOT NULL CHECK (length(agent) <= 300),
+  created_at INTEGER NOT NULL,
+  seen_at    INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL CHECK (expires_at > created_at)
+) STRICT;
+CREATE INDEX logins_user    ON logins (user_id);
+CREATE INDEX logins_expired ON logins (expires_at);
+CREATE TABLE api_keys (
+  id         INTEGER PRIMARY KEY AUTOINCREMENT,
+  digest     BLOB    NOT NULL UNIQUE CHECK (length(digest) = 32),
+  user_id    INTEGER NOT NULL REFERENCES users (id),
+  name       TEXT    NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
+  scope      TEXT    NOT NULL CHECK (scope = 'chat' OR scope = 'ops'),
+  created_at INTEGER NOT NULL,
+  used_at    INTEGER,
+  revoked_at INTEGER
+) STRICT;
+CREATE INDEX api_keys_user ON api_keys (user_id);
+CREATE TRIGGER api_keys_identity BEFORE UPDATE OF id, digest, user_id, scope, created_at ON api_keys
+BEGIN SELECT RAISE(ABORT, 'api_keys: a key does not change'); END;
+CREATE TRIGGER api_keys_revoked BEFORE UPDATE OF revoked_at ON api_keys
+WHEN OLD.revoked_at IS NOT NULL
+BEGIN SELECT RAISE(ABORT, 'api_keys: what is revoked stays so'); END;
+CREATE TABLE login_tries (
+  digest   BLOB    NOT NULL PRIMARY KEY CHECK (length(digest) = 32),
+  tries    INTEGER NOT NULL CHECK (tries > 0),
+  until_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX login_tries_over ON login_tries (until_at);
