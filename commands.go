@@ -80,7 +80,7 @@ func newRoot(environ []string, stderr io.Writer) *cobra.Command {
 	root.RunE = serve.RunE
 	configFlags(root)
 	listenFlag(root)
-	root.AddCommand(serve, backupCommand(environ), restoreCommand(environ), verifyCommand(environ), replayCommand(environ), healthcheckCommand(environ), versionCommand(), configCommand(environ), modelsCommand(environ), sinkCommand(stderr),
+	root.AddCommand(serve, backupCommand(environ), restoreCommand(environ), verifyCommand(environ), replayCommand(environ), healthcheckCommand(environ), versionCommand(), configCommand(environ), modelsCommand(environ), userCommand(environ), keyCommand(environ), sinkCommand(stderr),
 		labCommand(), naiveCommand(stderr))
 	return root
 }
@@ -222,7 +222,7 @@ func healthcheckCommand(environ []string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return asFailure(healthcheck(cmd.Context(), cfg.Listen))
+			return asFailure(healthcheck(cmd.Context(), cfg))
 		},
 	}
 	configFlags(cmd)
@@ -230,15 +230,19 @@ func healthcheckCommand(environ []string) *cobra.Command {
 	return cmd
 }
 
-func healthcheck(ctx context.Context, listen string) (err error) {
+func healthcheck(ctx context.Context, cfg *config.Config) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+listen+"/healthz", nil)
+	scheme := "http://"
+	if cfg.Server.TLSCert != "" || cfg.Server.TLSSelfSigned {
+		scheme = "https://"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+cfg.Listen+"/healthz", nil)
 	if err != nil {
 		return err
 	}
 	// Not the default transport: a proxy of the environment cannot see this server.
-	res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+	res, err := (&http.Transport{DisableKeepAlives: true, TLSClientConfig: knowing(cfg)}).RoundTrip(req)
 	if err != nil {
 		return fmt.Errorf("healthcheck: %w", err)
 	}

@@ -24,6 +24,7 @@ var mayImport = map[string][]string{
 	"llm":                  {"chat"},
 	"llm/llmtest":          {"chat", "llm"},
 	"outbox":               {"chat"},
+	"password":             {},
 	"search":               {},
 	"sink":                 {"chat", "outbox"},
 	"seal":                 {},
@@ -34,12 +35,12 @@ var mayImport = map[string][]string{
 	"ops":                  {"chat", "db", "disk"},
 	"engine":               {"chat", "db", "llm", "ops", "outbox"},
 	"catalog":              {"chat", "config", "db", "engine", "llm", "seal"},
-	"handlers":             {"catalog", "chat", "config", "db", "engine", "llm", "ops", "search", "static", "views"},
+	"handlers":             {"catalog", "chat", "config", "db", "engine", "llm", "ops", "password", "search", "static", "views"},
 	"handlers/browsertest": {},
 	"lab":                  {"chat", "db", "llm", "sink"},
 	"lab/naive":            {"chat", "llm", "outbox"},
-	"chaos":                {"chat", "db"},                                                                                                                                   // a program of the tests
-	"":                     {"catalog", "chat", "config", "db", "disk", "engine", "handlers", "lab", "lab/naive", "llm", "ops", "outbox", "seal", "sink", "static", "views"}, // main
+	"chaos":                {"chat", "db"},                                                                                                                                               // a program of the tests
+	"":                     {"catalog", "chat", "config", "db", "disk", "engine", "handlers", "lab", "lab/naive", "llm", "ops", "outbox", "password", "seal", "sink", "static", "views"}, // main
 }
 
 // chatMayNot lists what would give the domain I/O or a will of its own.

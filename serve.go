@@ -42,7 +42,9 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 		return err
 	}
 	defer listener.Close() // the server closes it too, on every other way out
-	if err := config.LoopbackOnly(listener.Addr().String()); err != nil {
+	public := !config.Loopback(listener.Addr().String())
+	cert, err := openCertificate(cfg, log)
+	if err != nil {
 		return err
 	}
 	d, err := db.Open(db.Options{
@@ -91,9 +93,16 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 	c.Serve(e)
 	monitor.Start()
 	defer monitor.Stop() // before the file closes
+	made := ""
+	if cert != nil && cfg.Server.TLSSelfSigned {
+		made = fingerprint(cert.loaded.Leaf.Raw)
+		log.Info("the certificate is self-signed: browsers warn until they know it", "sha256", made)
+	}
 	h := handlers.New(handlers.Options{
 		Engine: e, DB: d, Catalog: c, Ops: monitor, Log: log,
 		Language: cfg.Language, MessageBytes: int(cfg.Limits.MessageBytes), Currency: cfg.Billing.Currency,
+		Public: public, Idle: cfg.Sessions.Idle, Absolute: cfg.Sessions.Absolute, RunningPerUser: cfg.Limits.RunningPerUser, TrustedProxies: cfg.Server.TrustedProxies,
+		Strict: cfg.Server.TLSCert != "", Fingerprint: made,
 		Attachments: chat.AttachmentLimits{Count: cfg.Limits.Attachments, Bytes: cfg.Limits.AttachmentBytes, Total: cfg.Limits.AttachedBytes},
 	})
 	srv := &http.Server{
@@ -105,14 +114,29 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 		// Bodies and answers have deadlines of their own: a stream may be long.
 	}
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(listener) }()
+	scheme := "http://"
+	if cert != nil {
+		scheme, srv.TLSConfig = "https://", cert.config()
+	}
+	go func() {
+		if cert != nil {
+			served <- srv.ServeTLS(listener, "", "")
+			return
+		}
+		served <- srv.Serve(listener)
+	}()
 	for _, m := range c.Entries() {
 		if m.Trouble == "" {
 			log.Info("model", "name", m.Name, "provider", m.Provider, "host", host(m.Model), "on_unknown", m.OnUnknown)
 		}
 	}
-	log.Info("serving", "url", "http://"+listener.Addr().String(), "version", versionText(), "database", cfg.DB,
-		"mode", "local user, loopback only", "ready_after", time.Since(started).Round(time.Millisecond).String())
+	url := scheme + reachable(listener.Addr(), public)
+	mode, err := modeOf(ctx, d, h, public, url, log)
+	if err != nil {
+		return err
+	}
+	log.Info("serving", "url", url, "version", versionText(), "database", cfg.DB,
+		"mode", mode, "ready_after", time.Since(started).Round(time.Millisecond).String())
 	select {
 	case err = <-served:
 	case <-ctx.Done():
@@ -144,6 +168,35 @@ func newLog(w io.Writer, cfg *config.Config) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(w, o))
 	}
 	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// reachable is where a browser finds a listener: one that listens everywhere is not
+// called by that.
+func reachable(a net.Addr, public bool) string {
+	host, port, err := net.SplitHostPort(a.String())
+	if ip := net.ParseIP(host); err != nil || !public || ip == nil || !ip.IsUnspecified() {
+		return a.String()
+	}
+	if name, err := os.Hostname(); err == nil && name != "" {
+		return net.JoinHostPort(name, port)
+	}
+	return a.String()
+}
+
+// modeOf says who is let in. Where nobody is yet and others can reach the server, it
+// prints the link that makes the first account: whoever reads the console may.
+func modeOf(ctx context.Context, d *db.DB, h *handlers.Server, public bool, url string, log *slog.Logger) (string, error) {
+	has, err := d.HasAccounts(ctx)
+	switch {
+	case err != nil:
+		return "", err
+	case has:
+		return "accounts", nil
+	case public:
+		log.Warn("nobody has an account: this link makes the first, once, within an hour", "link", url+"/setup?token="+h.Setup())
+		return "set up by the link", nil
+	}
+	return "local user, loopback only", nil
 }
 
 // shutdown ends in this order: no new work, running answers until the time is up,

@@ -69,7 +69,7 @@ func serveSink(ctx context.Context, s *sink.Sink, listen string, made bool, secr
 		}
 	}()
 	base := "http://" + l.Addr().String()
-	if config.LoopbackOnly(l.Addr().String()) != nil {
+	if !config.Loopback(l.Addr().String()) {
 		log.Warn("other machines can reach this: whoever does can read what came and change how it behaves")
 	}
 	if made {

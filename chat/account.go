@@ -1,6 +1,9 @@
 package chat
 
 import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -82,4 +85,28 @@ var wellKnown = map[string]bool{
 	"1234567890": true, "0123456789": true, "12345678910": true, "123456789a": true, "1q2w3e4r5t": true, "1qaz2wsx3edc": true, "qwertyuiop": true,
 	"qwerty12345": true, "password12": true, "password123": true, "password1234": true, "passw0rd123": true, "administrator": true, "iloveyou123": true,
 	"letmein123": true, "welcome123": true, "changeme123": true, "adminadmin": true, "admin12345": true, "abc1234567": true, "9876543210": true,
+}
+
+// KeyPrefix begins every key, so that one that lies about somewhere is known for what
+// it is.
+const KeyPrefix = "semel_"
+
+// NewKey makes a key, and what is stored of it.
+func NewKey() (secret string, digest []byte) {
+	secret = KeyPrefix + NewToken()
+	return secret, DigestToken(secret)
+}
+
+// NewToken makes 256 bits that nobody can guess.
+func NewToken() string {
+	b := make([]byte, 32)
+	_, _ = rand.Read(b) // it does not fail
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// DigestToken is what is stored of a token or a key. They are no passwords: nobody can
+// try all of them, so a plain digest does.
+func DigestToken(secret string) []byte {
+	d := sha256.Sum256([]byte(secret))
+	return d[:]
 }

@@ -53,6 +53,12 @@ var titles = map[string]string{
 	"not_now":               "That cannot be done as it stands",
 	"other_request":         "The effect is of another request",
 	"signature_invalid":     "The signature is not right",
+	"signed_out":            "Nobody is signed in",
+	"credentials_wrong":     "The name or the password is wrong",
+	"too_many_tries":        "Too many tries",
+	"forbidden_role":        "This is for other roles",
+	"forbidden_scope":       "The key is not for this",
+	"setup_needed":          "This server is not set up yet",
 	// accepted and failed
 	"stopped":              "Stopped",
 	"interrupted":          "The answer was interrupted",

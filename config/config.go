@@ -33,6 +33,7 @@ type Config struct {
 	Retention Retention
 	Models    []Model // never empty; the first is the default model
 	Server    Server
+	Sessions  Sessions
 	Billing   Billing
 	Verify    Verify
 	Alerts    []Alert // one of each kind
@@ -65,6 +66,18 @@ type Retention struct {
 // Server is how the HTTP server behaves.
 type Server struct {
 	Drain time.Duration
+	// TLSCert and TLSKey are files in PEM, both or none; TLSSelfSigned has a certificate
+	// made instead.
+	TLSCert, TLSKey string
+	TLSSelfSigned   bool
+	// TrustedProxies are the addresses whose forwarded headers count.
+	TrustedProxies []netip.Prefix
+}
+
+// Sessions say how long people stay signed in.
+type Sessions struct {
+	Idle     time.Duration // without a request
+	Absolute time.Duration
 }
 
 // Billing is how money is shown, and who is told of it.
@@ -119,6 +132,7 @@ func Default() *Config {
 		Retention: Retention{Evidence: 720 * time.Hour, Uploads: 168 * time.Hour},
 		Models:    []Model{demo},
 		Server:    Server{Drain: 10 * time.Second},
+		Sessions:  Sessions{Idle: 12 * time.Hour, Absolute: 168 * time.Hour},
 		Billing:   Billing{Currency: "USD"},
 		Verify:    Verify{Every: 24 * time.Hour},
 		Alerts:    defaultAlerts(),
@@ -126,20 +140,17 @@ func Default() *Config {
 	}
 }
 
-// LoopbackOnly refuses a listen address that other machines could reach. addr
-// may lack its port.
-func LoopbackOnly(addr string) error {
+// Loopback reports whether only this machine can reach addr, which may lack its port.
+func Loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		host = strings.TrimSuffix(strings.TrimPrefix(addr, "["), "]")
 	}
 	if strings.EqualFold(host, "localhost") {
-		return nil
+		return true
 	}
-	if ip, err := netip.ParseAddr(host); err == nil && ip.IsLoopback() {
-		return nil
-	}
-	return fmt.Errorf("%q is not a loopback address: accounts do not exist yet, so whoever reaches it could read and write everything; use 127.0.0.1, [::1] or localhost", addr)
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
 }
 
 // A Source is where a configuration is read from.
@@ -229,10 +240,29 @@ func load(path string, data []byte, env environ, s Source) (*Config, error) {
 	wrong = append(wrong, c.loadActions(f.tables["actions"], dir)...)
 	wrong = append(wrong, c.loadDestinations(f.tables["destinations"], dir)...)
 	wrong = append(wrong, c.loadAlerts(f.tables["alerts"])...)
+	wrong = append(wrong, c.checkTLS(path, in)...)
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
 	}
 	return c, nil
+}
+
+// checkTLS looks at what belongs together, and finds the files from where the
+// configuration is.
+func (c *Config) checkTLS(path string, in map[string]value) (wrong findings) {
+	s := &c.Server
+	switch {
+	case (s.TLSCert == "") != (s.TLSKey == ""):
+		wrong.add("server.tls_cert and server.tls_key go together (%s)", c.Origin("server.tls_cert"))
+	case s.TLSCert != "" && s.TLSSelfSigned:
+		wrong.add("server.tls_self_signed (%s): there is a certificate already, server.tls_cert", c.Origin("server.tls_self_signed"))
+	}
+	for name, at := range map[string]*string{"server.tls_cert": &s.TLSCert, "server.tls_key": &s.TLSKey} {
+		if v, ok := in[name]; ok && !v.text && *at != "" && !filepath.IsAbs(*at) {
+			*at = filepath.Join(filepath.Dir(path), *at)
+		}
+	}
+	return wrong
 }
 
 // Origin says where the value of key came from: "default", "FILE:LINE",

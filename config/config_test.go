@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -33,9 +34,10 @@ func TestNothingConfiguredIsTheDocumentedDefault(t *testing.T) {
 			Stream: true, Images: true, MaxAttempts: 3, MaxCrashReruns: 20, OnUnknown: "rerun",
 			FirstTokenTimeout: 300 * time.Second, IdleTimeout: 120 * time.Second, Concurrency: 64,
 		}},
-		Server:  Server{Drain: 10 * time.Second},
-		Billing: Billing{Currency: "USD"},
-		Log:     "text", LogLevel: "info", Verify: Verify{Every: 24 * time.Hour},
+		Server:   Server{Drain: 10 * time.Second},
+		Sessions: Sessions{Idle: 12 * time.Hour, Absolute: 168 * time.Hour},
+		Billing:  Billing{Currency: "USD"},
+		Log:      "text", LogLevel: "info", Verify: Verify{Every: 24 * time.Hour},
 		Alerts: []Alert{
 			{On: "duplicate_rate", Threshold: 0.5}, {On: "duplicate_errors", Threshold: 10}, {On: "dead_letters"}, {On: "oldest_unfinished", Threshold: 600},
 			{On: "latency", Threshold: 120}, {On: "outbox_oldest", Threshold: 600}, {On: "disk_free", Threshold: 1 << 30, Below: true}, {On: "invariant_violations"},
@@ -60,8 +62,13 @@ retention.evidence = "1h30m"
 retention.uploads = "2h"
 [server]
 drain = "0s"
-tls_cert = ""
-trusted_proxies = []
+tls_cert = "/c"
+tls_key = "/k"
+tls_self_signed = false
+trusted_proxies = ["10.0.0.0/8"]
+[sessions]
+idle = "1h"
+absolute = "2h"
 [billing]
 currency = "EUR"
 deliver = ""
@@ -89,7 +96,8 @@ price.output = 10
 		Listen: "[::1]:0", DB: filepath.FromSlash("sub/other.db"), Language: "zh-CN",
 		Limits:    Limits{1, 2, 3, 7, 65536, 4, 5, 6},
 		Retention: Retention{90 * time.Minute, 2 * time.Hour},
-		Server:    Server{0},
+		Server:    Server{TLSCert: "/c", TLSKey: "/k", TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
+		Sessions:  Sessions{time.Hour, 2 * time.Hour},
 		Billing:   Billing{"EUR", ""},
 		Log:       "json", LogLevel: "debug", Verify: Verify{time.Hour}, Alerts: defaultAlerts(),
 		Models: []Model{
@@ -124,8 +132,6 @@ func TestWhatIsWrongIsNamedWithKeyValueAndPlace(t *testing.T) {
 		{"listen = 1979-05-27", `must be a string`},
 		{"listen = \"localhost\"", `must be an address and a port`},
 		{"listen = \"localhost:http\"", `the port must be a number`},
-		{"listen = \"0.0.0.0:8787\"", `accounts do not exist yet`},
-		{"listen = \":8787\"", `accounts do not exist yet`},
 		{"db = \"\"", `db = "" (semel.toml:1): must not be empty`},
 		{"db = \":memory:\"", `plain file path`},
 		{"db = \"file:x.db?mode=ro\"", `plain file path`},
@@ -180,8 +186,12 @@ func TestWhatIsWrongIsNamedWithKeyValueAndPlace(t *testing.T) {
 		{"log = \"xml\"", `log = "xml" (semel.toml:1): must be one of text, json`},
 		{"[backup]\nevery = \"24h\"", `backup.every = "24h" (semel.toml:2): not supported by this version`},
 		{"[backup]\nkeep = 7", `backup.keep = 7 (semel.toml:2): not supported by this version`},
-		{"[server]\ntls_self_signed = true", `server.tls_self_signed = true (semel.toml:2): not supported by this version`},
-		{"[server]\ntrusted_proxies = [\"10.0.0.1\"]", `server.trusted_proxies = […] (semel.toml:2): not supported by this version`},
+		{"[server]\ntls_cert = \"a.pem\"", `server.tls_cert and server.tls_key go together (semel.toml:2)`},
+		{"[server]\ntls_cert = \"a.pem\"\ntls_key = \"b.pem\"\ntls_self_signed = true", `there is a certificate already`},
+		{"[server]\ntrusted_proxies = [\"proxy.lan\"]", `"proxy.lan" is no address and no range`},
+		{"[server]\ntrusted_proxies = [\"0.0.0.0/0\"]", `0.0.0.0/0 is everybody`},
+		{"[server]\ntrusted_proxies = \"10.0.0.1\"", `must be a list of strings`},
+		{"[sessions]\nidle = \"0s\"", `must be between`},
 		{"[billing]\ndeliver = \"x\"", `billing.deliver = "x" (semel.toml:2): no [[destinations]] has that name`},
 	} {
 		c, err := load("semel.toml", []byte(tt.toml), environ{}, Source{})
@@ -262,7 +272,7 @@ func TestEnvironmentErrorsNameTheVariable(t *testing.T) {
 		{"SEMEL_LIMITS_QUEUE=many", `limits.queue = "many" (env SEMEL_LIMITS_QUEUE): must be a whole number`},
 		{"SEMEL_LIMITS_QUEUE=", `limits.queue = "" (env SEMEL_LIMITS_QUEUE): must be a whole number`},
 		{"SEMEL_LISTEN=", `listen = "" (env SEMEL_LISTEN): must be an address`},
-		{"SEMEL_LISTEN=0.0.0.0:8787", `accounts do not exist yet`},
+		{"SEMEL_SERVER_TLS_SELF_SIGNED=yes", `must be true or false`},
 		{"SEMEL_LISTEN=\xff:1", `(env SEMEL_LISTEN): must be UTF-8`},
 		{"SEMEL_BACKUP_KEEP=7", `backup.keep = "7" (env SEMEL_BACKUP_KEEP): not supported by this version`},
 		{"SEMEL_CONFIG=", `SEMEL_CONFIG must not be empty`},
@@ -355,17 +365,33 @@ func TestPrintRedactsKeys(t *testing.T) {
 	}
 }
 
-func TestLoopbackOnlyRefusesWhatOthersCouldReach(t *testing.T) {
+func TestLoopbackIsWhatOnlyThisMachineReaches(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:8787", "127.0.0.1", "127.9.9.9:1", "[::1]:8787", "::1", "[::1]", "localhost:1", "LOCALHOST:1", "[::ffff:127.0.0.1]:1"} {
-		if err := LoopbackOnly(addr); err != nil {
-			t.Errorf("%s: got %v, want it accepted", addr, err)
+		if !Loopback(addr) {
+			t.Errorf("%s is not loopback", addr)
 		}
 	}
 	for _, addr := range []string{"", ":8787", "0.0.0.0:8787", "0.0.0.0", "[::]:8787", "192.168.0.1:1", "10.0.0.1:1", "example.com:80", "localhost.:80", "localhost.example.com:80", "127.1:80", "0177.0.0.1:80", "2130706433:80", "127.0.0.1.example.com:80", "[::ffff:10.0.0.1]:1"} {
-		err := LoopbackOnly(addr)
-		if err == nil || !strings.Contains(err.Error(), "accounts do not exist yet") {
-			t.Errorf("%s: got %v, want it refused", addr, err)
+		if Loopback(addr) {
+			t.Errorf("%s is loopback", addr)
 		}
+	}
+}
+
+func TestTLSAndProxiesAreReadFromWhereTheyStand(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "semel.toml")
+	write(t, path, "[server]\ntls_cert = \"cert.pem\"\ntls_key = \"/keys/key.pem\"\ntrusted_proxies = [\"10.0.0.2\", \"fd00::/8\"]\n")
+	c, err := Load(Source{File: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Server.TLSCert != filepath.Join(dir, "cert.pem") || c.Server.TLSKey != "/keys/key.pem" || fmt.Sprint(c.Server.TrustedProxies) != "[10.0.0.2/32 fd00::/8]" {
+		t.Errorf("%+v", c.Server)
+	}
+	c, err = Load(Source{Environ: []string{"SEMEL_SERVER_TLS_SELF_SIGNED=true", "SEMEL_SERVER_TRUSTED_PROXIES=10.1.2.3/16, ::1", "SEMEL_DB=" + filepath.Join(dir, "x", "y.db")}})
+	if err != nil || !c.Server.TLSSelfSigned || fmt.Sprint(c.Server.TrustedProxies) != "[10.1.0.0/16 ::1/128]" {
+		t.Errorf("%+v %v", c, err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +17,7 @@ import (
 // configKeys are the scalars of semel.toml, in the order they are printed. Each
 // is also SEMEL_ and its name in the environment.
 var configKeys = []key[Config]{
-	text("listen", "Address and port of the server. Loopback only, until there are accounts.",
+	text("listen", "Address and port of the server. On one that others can reach there are accounts, or only the page that makes the first.",
 		func(c *Config) *string { return &c.Listen }, checkListen),
 	text("db", "The database file. In a file, relative to that file.",
 		func(c *Config) *string { return &c.DB }, checkDB),
@@ -51,10 +52,18 @@ var configKeys = []key[Config]{
 
 	span("server.drain", "How long running answers may go on after SIGTERM.",
 		func(c *Config) *time.Duration { return &c.Server.Drain }, 0, 10*time.Minute),
-	later[Config]("server.tls_cert"),
-	later[Config]("server.tls_key"),
-	later[Config]("server.tls_self_signed"),
-	later[Config]("server.trusted_proxies"),
+	text("server.tls_cert", "The certificate and those that lead to its root, in PEM; read anew when the file changes. In a file, relative to that file.",
+		func(c *Config) *string { return &c.Server.TLSCert }, checkFile),
+	text("server.tls_key", "The key of the certificate, in PEM.",
+		func(c *Config) *string { return &c.Server.TLSKey }, checkFile),
+	truth("server.tls_self_signed", "Whether to make a certificate and keep it beside the database; browsers warn until they are told of its fingerprint.",
+		func(c *Config) *bool { return &c.Server.TLSSelfSigned }),
+	proxies,
+
+	span("sessions.idle", "With accounts: how long one stays signed in without doing anything.",
+		func(c *Config) *time.Duration { return &c.Sessions.Idle }, time.Minute, 100*365*24*time.Hour),
+	span("sessions.absolute", "With accounts: how long one stays signed in at the most.",
+		func(c *Config) *time.Duration { return &c.Sessions.Absolute }, time.Minute, 100*365*24*time.Hour),
 
 	text("billing.currency", "Currency of every price, three letters. Prices are in millionths of it.",
 		func(c *Config) *string { return &c.Billing.Currency }, checkCurrency),
@@ -235,6 +244,9 @@ func truth[T any](name, doc string, at func(*T) *bool) key[T] {
 		name: name, doc: doc,
 		set: func(t *T, v value) error {
 			b, ok := v.val.(bool)
+			if v.text {
+				b, ok = v.val == "true", v.val == "true" || v.val == "false"
+			}
 			if !ok {
 				return errors.New("must be true or false")
 			}
@@ -319,7 +331,51 @@ func checkListen(s string) error {
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return errors.New("the port must be a number from 0 to 65535")
 	}
-	return LoopbackOnly(s)
+	return nil
+}
+
+// checkFile accepts a path, or none.
+func checkFile(s string) error {
+	if s == "" {
+		return nil
+	}
+	return checkPath(s)
+}
+
+// proxies is a list of addresses and ranges of them; in the environment, with commas.
+var proxies = key[Config]{
+	name: "server.trusted_proxies", doc: "Addresses and ranges of the proxies before this server, whose X-Forwarded-For and X-Forwarded-Proto count.",
+	set: func(c *Config, v value) error {
+		list, err := stringsOf(v)
+		if v.text {
+			list, err = strings.FieldsFunc(v.val.(string), func(r rune) bool { return r == ',' || r == ' ' }), nil
+		}
+		if err != nil {
+			return err
+		}
+		c.Server.TrustedProxies = nil
+		for _, s := range list {
+			p, err := netip.ParsePrefix(s)
+			if ip, ierr := netip.ParseAddr(s); ierr == nil && ip.Zone() == "" {
+				p, err = netip.PrefixFrom(ip, ip.BitLen()), nil
+			}
+			if err != nil {
+				return fmt.Errorf("%q is no address and no range, like 10.0.0.2 or 10.0.0.0/8", s)
+			}
+			if p.Bits() == 0 {
+				return fmt.Errorf("%s is everybody: name the proxies", s)
+			}
+			c.Server.TrustedProxies = append(c.Server.TrustedProxies, p.Masked())
+		}
+		return nil
+	},
+	get: func(c *Config) string {
+		var list []string
+		for _, p := range c.Server.TrustedProxies {
+			list = append(list, p.String())
+		}
+		return quoteAll(list)
+	},
 }
 
 func checkDB(s string) error {

@@ -340,11 +340,11 @@ var requestInvariants = []Invariant{
 		 LEFT JOIN attachments a ON a.id = k.attachment_id LEFT JOIN conversations c ON c.id = k.conversation_id
 		 WHERE m.role IS NOT 'user' OR m.tx IS NOT k.tx OR a.user_id IS NULL OR a.user_id IS NOT c.user_id
 		 UNION ALL SELECT conversation_id, seq FROM carried GROUP BY 1, 2 HAVING min(n) <> 1 OR max(n) <> count(*)`},
-	{"I84", "where there are accounts, an admin can sign in, and the first has what was the local user's",
+	{"I86", "where there are accounts, an admin can sign in, and the first has what was the local user's",
 		`SELECT 'nobody' WHERE EXISTS (SELECT 1 FROM users WHERE password IS NOT NULL)
 		 AND NOT EXISTS (SELECT 1 FROM users WHERE password IS NOT NULL AND role = 'admin' AND disabled_at IS NULL)
 		 UNION ALL SELECT name FROM users WHERE id = 1 AND password IS NULL AND EXISTS (SELECT 1 FROM users WHERE password IS NOT NULL)`},
-	{"I85", "a key is of an account, and what is stored of it opens nothing",
+	{"I87", "a key is of an account, and what is stored of it opens nothing",
 		`SELECT k.id FROM api_keys k LEFT JOIN users u ON u.id = k.user_id WHERE u.password IS NULL OR length(k.digest) <> 32`},
 	{"I83", "the fingerprint of a request is of the files that its question carries, in their order",
 		`SELECT r.id FROM requests r WHERE substr(r.fingerprint, 73, 8) <> attachments_digest((SELECT group_concat(lower(hex(a.sha256)), ' ' ORDER BY k.n)

@@ -49,7 +49,7 @@ type Options struct {
 
 	Queue            int // requests waiting; beyond: overloaded. 0 is 1000
 	PerUserPerMinute int // new intents of one user; 0 is no limit
-	RunningPerUser   int // 0 is no limit
+	RunningPerUser   int // 0 is no limit; CapRunning changes it
 	Evidence         time.Duration
 	Uploads          time.Duration // what nobody sends is kept so long; 0 is a week
 	AttachedBytes    int64         // of all files of a question; 0 is the default
@@ -143,7 +143,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e.roster.Store(models)
 	e.gone = &model{Model{Concurrency: 1 << 30}, newPool()}
-	e.sched = scheduler{e: e, conversations: map[int64]*conversation{}, running: map[int64]int{}}
+	e.sched = scheduler{e: e, conversations: map[int64]*conversation{}, running: map[int64]int{}, perUser: o.RunningPerUser}
 	e.base, e.cancel = context.WithCancelCause(context.Background())
 	return e, nil
 }

@@ -171,6 +171,9 @@ func (e *Engine) reap() {
 		e.log.Error("sweep", "error", err)
 		return
 	}
+	if err := e.StopDisabled(ctx); err != nil { // who was disabled beside the server, or a moment after a question
+		e.log.Error("stop the runs of disabled users", "error", err)
+	}
 	e.cameRound()
 }
 

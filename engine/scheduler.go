@@ -16,6 +16,7 @@ type scheduler struct {
 	conversations map[int64]*conversation
 	running       map[int64]int // by user
 	waiting       int           // jobs that are not running
+	perUser       int           // that one user may have running; 0 is no limit
 	stopped       bool
 }
 
@@ -136,7 +137,7 @@ func (s *scheduler) dispatch(m *model) {
 	for skipped := 0; m.slots < m.Concurrency && len(m.turn) > skipped && !s.stopped; {
 		user := m.turn[0]
 		m.turn = m.turn[1:]
-		if limit := s.e.o.RunningPerUser; limit > 0 && s.running[user] >= limit {
+		if limit := s.perUser; limit > 0 && s.running[user] >= limit {
 			m.turn = append(m.turn, user)
 			skipped++
 			continue
@@ -225,6 +226,15 @@ func (s *scheduler) stop() {
 			c.timer.Stop()
 		}
 	}
+}
+
+// CapRunning bounds how many answers of one user run at once, from now on: those that do
+// go on. 0 is no limit.
+func (e *Engine) CapRunning(n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sched.perUser = n
+	e.sched.dispatchAll()
 }
 
 // track puts a pending request, as it is stored, into the engine's care. Tracking

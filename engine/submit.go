@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -264,6 +265,8 @@ func (e *Engine) storageProblem(requestID string, err error) error {
 		return conversationGone(requestID)
 	case errors.Is(err, db.ErrExpired):
 		return keyExpired(requestID)
+	case errors.Is(err, db.ErrDisabled):
+		return problem(401, "signed_out", chat.RetrySameID, requestID, "The account was disabled.")
 	case errors.Is(err, db.ErrParent):
 		return problem(422, "parent_not_found", chat.RetryNewID, requestID,
 			"parentId names no message of this conversation that this can follow.")
@@ -550,6 +553,26 @@ const stopWait = 2 * time.Second
 
 func stoppedFailure(o chat.Outcome) chat.Failure {
 	return chat.Failure{Code: "stopped", Outcome: o, Retry: chat.RetryExplicit, Detail: "A person stopped it before there was text."}
+}
+
+// StopDisabled stops every run of a user who is disabled, as a person's stop would
+// (contract, section 4).
+func (e *Engine) StopDisabled(ctx context.Context) error {
+	list, err := e.db.UnfinishedOfDisabled(ctx)
+	if err != nil {
+		return err
+	}
+	var stops sync.WaitGroup
+	errs := make([]error, len(list))
+	for i, r := range list {
+		stops.Go(func() { // each waits for the end of its call
+			if _, err := e.Stop(ctx, r.Key, 0); err != nil && !errors.Is(err, db.ErrGone) && !errors.Is(err, db.ErrNotFound) {
+				errs[i] = err
+			}
+		})
+	}
+	stops.Wait()
+	return errors.Join(errs...)
 }
 
 // DeleteConversation deletes a conversation and stops its runs. Doing it twice is

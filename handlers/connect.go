@@ -114,6 +114,11 @@ func (s *server) postModels(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	name, done := form.Get("name"), ""
+	if form.Get("do") != "default" {
+		if err := needs(r, chat.RoleAdmin); err != nil {
+			return err
+		}
+	}
 	switch form.Get("do") {
 	case "test":
 		return s.testModel(w, r, form)

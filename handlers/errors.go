@@ -15,6 +15,7 @@ import (
 	"semel/chat"
 	"semel/db"
 	"semel/engine"
+	"semel/password"
 )
 
 // A handler answers a request, or returns why it does not.
@@ -24,7 +25,9 @@ type handler func(http.ResponseWriter, *http.Request) error
 func (s *server) handle(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := h(w, r)
-		if err == nil || errors.Is(err, errHangUp) || r.Context().Err() != nil && errors.Is(err, context.Canceled) {
+		if err != nil && !errors.Is(err, errHangUp) && errors.Is(context.Cause(r.Context()), errSignedOut) {
+			err = signedOut() // it was cut, and nothing is said yet
+		} else if err == nil || errors.Is(err, errHangUp) || r.Context().Err() != nil && errors.Is(err, context.Canceled) {
 			return
 		}
 		s.writeProblem(w, s.told(r, err))
@@ -78,6 +81,12 @@ func problemOf(err error) *chat.Problem {
 		return refuse(http.StatusUnauthorized, "signature_invalid", chat.RetryNever, "It is not signed with a secret of its destination, or more than five minutes ago or ahead.")
 	case errors.Is(err, db.ErrNotYourTurn):
 		return refuse(http.StatusConflict, "busy", chat.RetryNewID, "An answer is running in this conversation. Stop it or wait for its end.")
+	case errors.Is(err, db.ErrDisabled):
+		return signedOut()
+	case errors.Is(err, password.ErrBusy):
+		p := refuse(http.StatusTooManyRequests, "too_many_tries", chat.RetrySameID, "Many sign in at this moment. Try again.")
+		p.RetryAfter = 2 * time.Second
+		return p
 	case errors.Is(err, db.ErrOutcomeOpen), errors.Is(err, db.ErrClosed), db.IsRetryable(err):
 		p := refuse(http.StatusServiceUnavailable, "storage_failed", chat.RetrySameID, "The database cannot be written now. Ask again.")
 		p.RetryAfter = 2 * time.Second

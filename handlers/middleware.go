@@ -108,6 +108,9 @@ const csp = "default-src 'none'; script-src 'self'; style-src 'self'; connect-sr
 func (s *server) headers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		maps.Copy(w.Header(), everywhere)
+		if s.Strict && r.TLS != nil {
+			w.Header().Set("Strict-Transport-Security", "max-age=31536000")
+		}
 		next.ServeHTTP(w, r)
 	})
 }
@@ -127,22 +130,19 @@ var everywhere = http.Header{
 
 // onlyHere refuses requests under a name that is not ours, which is how a foreign
 // page reaches a server on loopback (DNS rebinding), and requests that came
-// through a proxy: until accounts exist there is nobody to tell apart.
-func (s *server) onlyHere(next http.Handler) http.Handler {
-	return s.handle(func(w http.ResponseWriter, r *http.Request) error {
-		if !s.ownHost(r.Host) {
-			return refuse(http.StatusForbidden, "forbidden_host", chat.RetryNever,
-				"Without accounts this server answers under loopback names only, not as "+r.Host+".")
+// through a proxy: without accounts there is nobody to tell apart.
+func (s *server) onlyHere(r *http.Request) error {
+	if !s.ownHost(r.Host) {
+		return refuse(http.StatusForbidden, "forbidden_host", chat.RetryNever,
+			"Without accounts this server answers under loopback names only, not as "+r.Host+".")
+	}
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip"} {
+		if len(r.Header.Values(name)) > 0 {
+			return refuse(http.StatusForbidden, "forwarded_refused", chat.RetryNever,
+				"Without accounts this server is for this machine alone; this request came through a proxy ("+name+"). semel user add makes the first account.")
 		}
-		for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip"} {
-			if len(r.Header.Values(name)) > 0 {
-				return refuse(http.StatusForbidden, "forwarded_refused", chat.RetryNever,
-					"Without accounts this server is for this machine alone; this request came through a proxy ("+name+").")
-			}
-		}
-		next.ServeHTTP(w, r)
-		return nil
-	})
+	}
+	return nil
 }
 
 func (s *server) ownHost(host string) bool {

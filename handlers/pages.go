@@ -38,6 +38,14 @@ func (s *server) pages(r chi.Router) {
 	r.Get("/ops/audit", s.page(s.getAuditPage))
 	r.Get("/ops/outbox", s.page(s.getOutboxPage))
 	r.Post("/ops/outbox", s.page(s.postOutbox))
+	r.Post("/settings/account", s.page(s.postAccount))
+	r.Get("/login", s.page(s.getLogin))
+	r.Post("/login", s.page(s.postLogin))
+	r.Post("/logout", s.page(s.postLogout))
+	r.Get("/setup", s.page(s.getSetup))
+	r.Post("/setup", s.page(s.postFirst))
+	r.Get("/admin/users", s.page(s.getUsers))
+	r.Post("/admin/users", s.page(s.postUsers))
 	r.Get("/import", s.page(s.getImportPage))
 	r.Post("/import", s.page(s.postImportPage))
 }
@@ -87,7 +95,9 @@ func (s *server) frame(r *http.Request) views.Frame {
 	if strings.HasPrefix(r.URL.Path, "/ops") { // whose query is its own
 		path, to = "/", r.URL.RequestURI()
 	}
+	g := guestOf(r)
 	return views.Frame{
+		Name: g.name, Operator: g.role.Has(chat.RoleOperator), Admin: g.role.Has(chat.RoleAdmin),
 		Locale:     views.ChooseLocale(chosen.Language, s.Language, r.Header.Get("Accept-Language")),
 		Assets:     views.Assets{Style: static.URL("app.css"), Script: static.URL("chat.js"), Icon: static.URL("icon.svg")},
 		Account:    strconv.FormatInt(s.user(r), 10),
@@ -199,7 +209,9 @@ func (s *server) postLanguage(w http.ResponseWriter, r *http.Request) error {
 	if l == nil {
 		return badRequest(fmt.Sprintf("There is no language %q here.", form.Get("lang")))
 	}
-	if _, err := s.choose(w, r, db.SettingsPatch{Language: &l.Tag}); err != nil {
+	if s.user(r) == 0 {
+		s.keepLanguage(w, l.Tag)
+	} else if _, err := s.choose(w, r, db.SettingsPatch{Language: &l.Tag}); err != nil {
 		return err
 	}
 	http.Redirect(w, r, localPath(form.Get("to")), http.StatusSeeOther)

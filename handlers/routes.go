@@ -10,18 +10,21 @@ import (
 	"semel/static"
 )
 
-// routes is every URL there is.
+// routes is every URL there is. Who may use which says the table in rights.go: a new
+// one needs a line there.
 func (s *server) routes() http.Handler {
 	r := chi.NewRouter()
+	s.tree = r
 	r.Use(s.trace, s.patience, s.recovered, s.headers, middleware.GetHead)
 	r.Post("/callbacks/{webhookID}", s.handle(s.postCallback)) // believed by its signature, wherever it comes from
 	r.Group(s.here)
+	s.leaves = leaves(r)
 	return r
 }
 
 // here is what serves people and their programs.
 func (s *server) here(r chi.Router) {
-	r.Use(s.onlyHere, s.sameOrigin)
+	r.Use(s.guard, s.sameOrigin)
 
 	r.Get("/healthz", s.handle(s.healthz))
 	r.Get("/readyz", s.handle(s.readyz))

@@ -104,6 +104,10 @@ func TestHEADIsGETWithoutABody(t *testing.T) {
 		}
 	}
 	for _, path := range paths {
+		if path == "/login" || path == "/setup" { // without accounts they lead elsewhere
+			d.call("HEAD", path, nil).wants(303)
+			continue
+		}
 		got := d.call("HEAD", path, nil).wants(200)
 		res := d.open("GET", path, nil)
 		res.Body.Close()

@@ -8,13 +8,19 @@ package handlers
 import (
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-chi/chi/v5"
 
 	"semel/catalog"
 	"semel/chat"
 	"semel/db"
 	"semel/engine"
 	"semel/ops"
+	"semel/password"
 )
 
 // Options say what a server serves. Engine, DB, Catalog and Ops are needed.
@@ -28,6 +34,16 @@ type Options struct {
 	MessageBytes int                   // the longest question; 0 is 262144
 	Currency     string                // of every amount; "" is USD
 	Attachments  chat.AttachmentLimits // what is 0 is the default
+	// Public says that others than this machine can reach the server. Without accounts it
+	// then serves only the page that makes the first, to whoever has the link of Setup.
+	Public bool
+	// Idle and Absolute say how long one stays signed in: 12 hours without a request, a
+	// week at the most, when 0.
+	Idle, Absolute time.Duration
+	RunningPerUser int            // answers that one user may have running at once, with accounts; 0 is no cap
+	TrustedProxies []netip.Prefix // whose forwarded headers count
+	Strict         bool           // browsers are to insist on TLS from now on
+	Fingerprint    string         // of a certificate that this server made itself, "" for none
 	// Hosts are names besides loopback ones that a browser may call this server by.
 	Hosts []string
 }
@@ -40,9 +56,15 @@ type Server struct {
 
 type server struct {
 	Options
-	replays replays
-	closing chan struct{} // closed when streams must end
-	once    sync.Once
+	tree     chi.Routes
+	leaves   map[string]bool // all its routes
+	replays  replays
+	hasher   *password.Hasher
+	tickets  tickets
+	link     setupLink
+	accounts atomic.Bool   // there are some, for good
+	closing  chan struct{} // closed when streams must end
+	once     sync.Once
 
 	importing sync.Mutex // held by the one import that runs
 }
@@ -62,12 +84,20 @@ func New(o Options) *Server {
 	if o.Language == "" {
 		o.Language = "auto"
 	}
-	s := &server{Options: o, closing: make(chan struct{})}
+	if o.Idle == 0 {
+		o.Idle = 12 * time.Hour
+	}
+	if o.Absolute == 0 {
+		o.Absolute = 7 * 24 * time.Hour
+	}
+	s := &server{Options: o, closing: make(chan struct{}), hasher: password.NewHasher()}
 	return &Server{Handler: s.routes(), s: s}
 }
 
 // Close ends every stream and every waiting answer: their clients ask again.
-func (s *Server) Close() { s.s.once.Do(func() { close(s.s.closing) }) }
-
-// user is who asks. Until accounts exist there is one.
-func (s *server) user(*http.Request) int64 { return db.LocalUser }
+func (s *Server) Close() {
+	s.s.once.Do(func() {
+		close(s.s.closing)
+		s.s.tickets.close()
+	})
+}

@@ -187,6 +187,9 @@ func (s *server) settingsPage(r *http.Request) (views.SettingsPage, error) {
 	}
 	s.listCards(&p, s.defaultModel(v))
 	var err error
+	if p.User, err = s.account(r); err != nil {
+		return p, err
+	}
 	p.Side, err = s.side(r)
 	return p, err
 }

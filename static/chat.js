@@ -364,7 +364,7 @@ class Chat {
         break;
       case 'kept':
         if (!this.#live(question)) this.log.mark(question, 'kept', problem ? explain(problem) : '');
-        if (entry.login) this.#notice(t('js.login'), '/login');
+        if (entry.login) this.#notice(t('js.login'), `/login?to=${encodeURIComponent(location.pathname)}`);
         break;
       case 'failed':
         this.#accepted(entry);

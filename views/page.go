@@ -28,6 +28,9 @@ type Frame struct {
 	Theme      string // "system", "light" or "dark"
 	SendKey    string // "enter" or "mod_enter"
 	Side       Side
+	Name       string // who is signed in; "" without accounts
+	Operator   bool   // may see operations
+	Admin      bool   // may look after people and models
 }
 
 // A ChatPage is one conversation, or a new one.

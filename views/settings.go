@@ -22,7 +22,8 @@ type SettingsPage struct {
 	Setup     Setup
 	Models    []ModelCard
 	Connect   ConnectForm
-	KeyFile   string // where the key is that seals the keys
+	User      *Account // nil without accounts
+	KeyFile   string   // where the key is that seals the keys
 }
 
 // A Setup is how questions are asked: of new conversations, or of one.
@@ -91,6 +92,14 @@ func (p SettingsPage) done() string {
 		return p.Locale.T("settings.done.removed")
 	case "default":
 		return p.Locale.T("settings.done.default")
+	case "password":
+		return p.Locale.T("account.done.password")
+	case "out":
+		return p.Locale.T("account.done.out")
+	case "everywhere":
+		return p.Locale.T("account.done.everywhere")
+	case "revoke":
+		return p.Locale.T("account.done.revoke")
 	}
 	return ""
 }
