@@ -63,7 +63,7 @@ var rights = map[string]right{
 	"PATCH /api/settings": members,
 	"GET /api/events":     members,
 
-	"GET /metrics": operators
+	"GET /metrics":                                operators,
 	"GET /api/ops/outbox":                         operators,
 	"POST /api/ops/outbox/redrive":                operators,
 	"POST /api/ops/outbox/{webhookID}/redrive":    operators,
