@@ -42,6 +42,7 @@ func TestNothingConfiguredIsTheDocumentedDefault(t *testing.T) {
 			{On: "duplicate_rate", Threshold: 0.5}, {On: "duplicate_errors", Threshold: 10}, {On: "dead_letters"}, {On: "oldest_unfinished", Threshold: 600},
 			{On: "latency", Threshold: 120}, {On: "outbox_oldest", Threshold: 600}, {On: "disk_free", Threshold: 1 << 30, Below: true}, {On: "invariant_violations"},
 		},
+		Lab:     Lab{"auto"},
 		origins: map[string]string{},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -72,6 +73,8 @@ absolute = "2h"
 [billing]
 currency = "EUR"
 deliver = ""
+[lab]
+enabled = "off"
 [[models]]
 name = "a"
 provider = "demo"
@@ -100,6 +103,7 @@ price.output = 10
 		Sessions:  Sessions{time.Hour, 2 * time.Hour},
 		Billing:   Billing{"EUR", ""},
 		Log:       "json", LogLevel: "debug", Verify: Verify{time.Hour}, Alerts: defaultAlerts(),
+		Lab: Lab{"off"},
 		Models: []Model{
 			{Name: "a", Provider: "demo", Price: chat.Price{Input: 1, Cached: 2, Output: 3}, Context: 4, Stream: true, MaxAttempts: 5, OnUnknown: "ask",
 				FirstTokenTimeout: 6 * time.Second, IdleTimeout: 7 * time.Second, Concurrency: 8},
