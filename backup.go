@@ -13,6 +13,7 @@ import (
 
 	"semel/db"
 	"semel/disk"
+	"semel/upkeep"
 )
 
 func backupCommand(environ []string) *cobra.Command {
@@ -87,6 +88,10 @@ func restore(ctx context.Context, path, file string, force bool, w io.Writer) er
 		return fmt.Errorf("restore: %w: with --force it is replaced, and kept beside", err)
 	case err != nil:
 		return fmt.Errorf("restore: %w", err)
+	}
+	// Its doubts were about the file that is replaced.
+	if err := os.Remove(upkeep.SuspectPath(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	kept := ""
 	if r.Kept != "" {

@@ -25,10 +25,11 @@ var version = "dev"
 // Exit codes. verify has its own use for the first two: a violation, and that it
 // could not run.
 const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2  // the command line or the configuration is wrong
-	exitIO     = 70 // the disk failed under the database; start-up recovery decides what was stored
+	exitOK      = 0
+	exitFailed  = 1
+	exitUsage   = 2  // the command line or the configuration is wrong
+	exitDamaged = 65 // the database is damaged; starting again does not help
+	exitIO      = 70 // the disk failed under the database; start-up recovery decides what was stored
 )
 
 // A failure is an error of a command, with the exit code it ends the program

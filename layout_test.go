@@ -33,14 +33,15 @@ var mayImport = map[string][]string{
 	"db":                   {"chat", "disk", "search"},
 	"db/dbtest":            {"chat", "db"},
 	"ops":                  {"chat", "db", "disk"},
+	"upkeep":               {"db", "disk"},
 	"engine":               {"chat", "db", "llm", "ops", "outbox"},
 	"catalog":              {"chat", "config", "db", "engine", "llm", "seal"},
 	"handlers":             {"catalog", "chat", "config", "db", "engine", "llm", "ops", "password", "search", "static", "views"},
 	"handlers/browsertest": {},
 	"lab":                  {"chat", "db", "llm", "sink"},
 	"lab/naive":            {"chat", "llm", "outbox"},
-	"chaos":                {"chat", "db"},                                                                                                                                               // a program of the tests
-	"":                     {"catalog", "chat", "config", "db", "disk", "engine", "handlers", "lab", "lab/naive", "llm", "ops", "outbox", "password", "seal", "sink", "static", "views"}, // main
+	"chaos":                {"chat", "db"},                                                                                                                                                         // a program of the tests
+	"":                     {"catalog", "chat", "config", "db", "disk", "engine", "handlers", "lab", "lab/naive", "llm", "ops", "outbox", "password", "seal", "sink", "static", "upkeep", "views"}, // main
 }
 
 // chatMayNot lists what would give the domain I/O or a will of its own.

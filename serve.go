@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"semel/llm"
 	"semel/ops"
 	"semel/seal"
+	"semel/upkeep"
 )
 
 //go:embed schema.sql
@@ -47,17 +49,15 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 	if err != nil {
 		return err
 	}
-	d, err := db.Open(db.Options{
-		Path: cfg.DB, Schema: schema, Log: log,
-		Fatal: func(err error) {
-			log.Error("the database file failed; stopping at once: the next start decides what was stored", "error", err)
-			os.Exit(exitIO)
-		},
-	})
+	d, err := open(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
+	keeper := upkeep.New(upkeep.Options{
+		DB: d, Log: log, Every: cfg.Backup.Every, Keep: cfg.Backup.Keep, Directory: upkeep.Directory(d.Path(), cfg.Backup.Directory),
+		Ballast: cfg.Disk.Ballast, CheckEvery: time.Hour,
+	})
 	transport, demo := llm.NewTransport(), llm.NewDemo()
 	defer transport.Close()
 	c, err := catalog.Open(ctx, catalog.Options{
@@ -68,6 +68,7 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 	}
 	o := engine.Options{
 		DB: d, Models: c.Models(), Log: log, Meter: ops.NewMeter(),
+		Full:  func() bool { return keeper.Disk().Full },
 		Queue: cfg.Limits.Queue, PerUserPerMinute: cfg.Limits.PerUserPerMinute, SpendPerUserPerDay: cfg.Limits.SpendPerUserPerDay,
 		Evidence: cfg.Retention.Evidence,
 		Uploads:  cfg.Retention.Uploads, AttachedBytes: cfg.Limits.AttachedBytes,
@@ -75,7 +76,10 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 	monitor, err := ops.New(ctx, ops.Options{
 		DB: d, Meter: o.Meter, Log: log, Version: versionText(), Currency: cfg.Billing.Currency,
 		Rules: rules(cfg.Alerts), VerifyEvery: cfg.Verify.Every,
-		Calls: func() int64 { return transport.Calls() + demo.Calls() },
+		Calls:      func() int64 { return transport.Calls() + demo.Calls() },
+		Disk:       func() ops.Disk { return room(keeper.Disk()) },
+		LastBackup: func() *ops.Backup { return newest(keeper.LastBackup()) },
+		BackupAge:  backupAge(keeper, cfg.Backup.Every),
 	})
 	if err != nil {
 		return err
@@ -93,20 +97,22 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 	c.Serve(e)
 	monitor.Start()
 	defer monitor.Stop() // before the file closes
+	keeper.Start()
+	defer keeper.Stop()
 	made := ""
 	if cert != nil && cfg.Server.TLSSelfSigned {
 		made = fingerprint(cert.loaded.Leaf.Raw)
 		log.Info("the certificate is self-signed: browsers warn until they know it", "sha256", made)
 	}
-	theLab, err := labFor(cfg.Lab.Enabled, listener.Addr())
-	if err != nil {
-		return err
-	}
 	h := handlers.New(handlers.Options{
-		Engine: e, DB: d, Catalog: c, Ops: monitor, Log: log, Lab: theLab,
+		Engine: e, DB: d, Catalog: c, Ops: monitor, Log: log,
 		Language: cfg.Language, MessageBytes: int(cfg.Limits.MessageBytes), Currency: cfg.Billing.Currency,
 		Public: public, Idle: cfg.Sessions.Idle, Absolute: cfg.Sessions.Absolute, RunningPerUser: cfg.Limits.RunningPerUser, TrustedProxies: cfg.Server.TrustedProxies,
 		Strict: cfg.Server.TLSCert != "", Fingerprint: made,
+		Room: func() (low, full bool) {
+			d := keeper.Disk()
+			return d.Low, d.Full
+		},
 		Attachments: chat.AttachmentLimits{Count: cfg.Limits.Attachments, Bytes: cfg.Limits.AttachmentBytes, Total: cfg.Limits.AttachedBytes},
 	})
 	srv := &http.Server{
@@ -201,6 +207,65 @@ func modeOf(ctx context.Context, d *db.DB, h *handlers.Server, public bool, url 
 		return "set up by the link", nil
 	}
 	return "local user, loopback only", nil
+}
+
+// open opens the database to serve it, after it was read whole where an earlier life
+// had reason to doubt it.
+func open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*db.DB, error) {
+	path, err := filepath.EvalSymlinks(cfg.DB)
+	if err != nil { // it is new, or opening it says what is wrong
+		path = cfg.DB
+	}
+	backups := upkeep.Directory(path, cfg.Backup.Directory)
+	checked, err := upkeep.Trust(ctx, path, backups)
+	if errors.Is(err, upkeep.ErrDamaged) {
+		return nil, &failure{exitDamaged, err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if checked {
+		log.Info("an earlier life had reason to doubt the database: it was read whole, and is sound", "database", path)
+	}
+	d, err := db.Open(db.Options{
+		Path: cfg.DB, Schema: schema, Log: log,
+		Fatal: func(err error) {
+			log.Error("the database file failed; stopping at once: the next start reads it whole, and decides what was stored", "error", err,
+				"note", upkeep.SuspectPath(path), "noted", upkeep.Suspect(path, err))
+			os.Exit(exitIO)
+		},
+	})
+	if db.IsDamaged(err) {
+		return nil, &failure{exitDamaged, upkeep.Damaged(path, backups, err)}
+	}
+	return d, err
+}
+
+// room is how the monitor tells of the disk.
+func room(d upkeep.Disk) ops.Disk {
+	r := ops.Disk{Free: d.Free, Total: d.Total}
+	switch {
+	case d.Err != nil:
+		r.Trouble = "the disk cannot be measured: " + d.Err.Error()
+	case d.Full:
+		r.Trouble = "the disk of the database is full"
+	}
+	return r
+}
+
+func newest(b upkeep.Made) *ops.Backup {
+	if b.At.IsZero() {
+		return nil
+	}
+	return &ops.Backup{At: chat.Stamp{Time: b.At}, Path: b.Path, Bytes: b.Bytes}
+}
+
+// backupAge is for the alert; without backups by the server there is none.
+func backupAge(k *upkeep.Keeper, every time.Duration) func() time.Duration {
+	if every == 0 {
+		return nil
+	}
+	return func() time.Duration { return k.BackupAge(time.Now()) }
 }
 
 // shutdown ends in this order: no new work, running answers until the time is up,

@@ -13,8 +13,6 @@ var titles = map[string]string{
 	// refused before acceptance
 	"bad_request":           "The request cannot be understood",
 	"verifying":             "A check is running already",
-	"lab_busy":              "A run of the lab is under way",
-	"lab_off":               "The lab is switched off",
 	"key_missing":           "A request id is needed",
 	"key_invalid":           "The request id cannot be used",
 	"key_mismatch":          "Two different request ids were sent",
@@ -40,6 +38,7 @@ var titles = map[string]string{
 	"overloaded":            "Too many questions are waiting",
 	"shutting_down":         "The server is stopping",
 	"outcome_open":          "It is not known whether this was stored",
+	"disk_full":             "The disk is full",
 	"storage_failed":        "It could not be stored",
 	"not_found":             "Not found",
 	"method_not_allowed":    "The method is not allowed here",

@@ -43,6 +43,8 @@ var alertKinds = []alertKind{
 	{"latency", inSeconds, false, 120},
 	{"outbox_oldest", inSeconds, false, 600},
 	{"disk_free", inBytes, true, 1 << 30},
+	{"backup_age", inSeconds, false, 48 * 60 * 60},
+	{"wal_bytes", inBytes, false, 256 << 20},
 	{"invariant_violations", inCounts, false, 0},
 }
 

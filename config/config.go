@@ -37,7 +37,8 @@ type Config struct {
 	Billing   Billing
 	Verify    Verify
 	Alerts    []Alert // one of each kind
-	Lab       Lab
+	Backup    Backup
+	Disk      Disk
 	Actions   []Action
 	// Destinations have names for other settings.
 	Destinations []Destination
@@ -81,6 +82,18 @@ type Sessions struct {
 	Absolute time.Duration
 }
 
+// Backup is what the server does by itself so that there is a way back.
+type Backup struct {
+	Every     time.Duration // 0 is never
+	Keep      int
+	Directory string
+}
+
+// Disk is how the server meets a full disk.
+type Disk struct {
+	Ballast int64 // bytes; 0 is none
+}
+
 // Billing is how money is shown, and who is told of it.
 type Billing struct {
 	Currency string
@@ -90,11 +103,6 @@ type Billing struct {
 // Verify is how the invariants are checked unasked.
 type Verify struct {
 	Every time.Duration // 0 is never
-}
-
-// Lab is whether there is a lab, which starts programs.
-type Lab struct {
-	Enabled string // "auto", "on" or "off"
 }
 
 // A Secret shows itself as "***" wherever it is printed, logged or encoded.
@@ -142,7 +150,8 @@ func Default() *Config {
 		Billing:   Billing{Currency: "USD"},
 		Verify:    Verify{Every: 24 * time.Hour},
 		Alerts:    defaultAlerts(),
-		Lab:       Lab{Enabled: "auto"},
+		Backup:    Backup{Every: 24 * time.Hour, Keep: 7, Directory: "backups"},
+		Disk:      Disk{Ballast: 64 << 20},
 		origins:   map[string]string{},
 	}
 }

@@ -38,11 +38,12 @@ func TestNothingConfiguredIsTheDocumentedDefault(t *testing.T) {
 		Sessions: Sessions{Idle: 12 * time.Hour, Absolute: 168 * time.Hour},
 		Billing:  Billing{Currency: "USD"},
 		Log:      "text", LogLevel: "info", Verify: Verify{Every: 24 * time.Hour},
+		Backup: Backup{Every: 24 * time.Hour, Keep: 7, Directory: "backups"}, Disk: Disk{Ballast: 64 << 20},
 		Alerts: []Alert{
 			{On: "duplicate_rate", Threshold: 0.5}, {On: "duplicate_errors", Threshold: 10}, {On: "dead_letters"}, {On: "oldest_unfinished", Threshold: 600},
-			{On: "latency", Threshold: 120}, {On: "outbox_oldest", Threshold: 600}, {On: "disk_free", Threshold: 1 << 30, Below: true}, {On: "invariant_violations"},
+			{On: "latency", Threshold: 120}, {On: "outbox_oldest", Threshold: 600}, {On: "disk_free", Threshold: 1 << 30, Below: true}, {On: "backup_age", Threshold: 172800},
+			{On: "wal_bytes", Threshold: 256 << 20}, {On: "invariant_violations"},
 		},
-		Lab:     Lab{"auto"},
 		origins: map[string]string{},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -73,8 +74,12 @@ absolute = "2h"
 [billing]
 currency = "EUR"
 deliver = ""
-[lab]
-enabled = "off"
+[backup]
+every = "0s"
+keep = 3
+directory = "/mnt/backups"
+[disk]
+ballast = "1MiB"
 [[models]]
 name = "a"
 provider = "demo"
@@ -103,7 +108,8 @@ price.output = 10
 		Sessions:  Sessions{time.Hour, 2 * time.Hour},
 		Billing:   Billing{"EUR", ""},
 		Log:       "json", LogLevel: "debug", Verify: Verify{time.Hour}, Alerts: defaultAlerts(),
-		Lab: Lab{"off"},
+		Backup: Backup{0, 3, "/mnt/backups"},
+		Disk:   Disk{1 << 20},
 		Models: []Model{
 			{Name: "a", Provider: "demo", Price: chat.Price{Input: 1, Cached: 2, Output: 3}, Context: 4, Stream: true, MaxAttempts: 5, OnUnknown: "ask",
 				FirstTokenTimeout: 6 * time.Second, IdleTimeout: 7 * time.Second, Concurrency: 8},
@@ -183,19 +189,20 @@ func TestWhatIsWrongIsNamedWithKeyValueAndPlace(t *testing.T) {
 		{"[[alerts]]\non = \"duplicate_rate\"\nabove = 50", `alerts[0].above = 50 (semel.toml:3): must be a share from 0 to 1`},
 		{"[[alerts]]\non = \"dead_letters\"\nabove = 0.5", `alerts[0].above = 0.5 (semel.toml:3): must be a whole number, 0 or more`},
 		{"[[alerts]]\non = \"disk_free\"\nbelow = \"much\"", `alerts[0].below = "much" (semel.toml:3): must be a whole number of bytes, or one with KiB, MiB or GiB`},
-		{"[[alerts]]\non = \"nothing\"\nabove = 1", `alerts[0].on = "nothing" (semel.toml:2): must be one of duplicate_rate, duplicate_errors, dead_letters, oldest_unfinished, latency, outbox_oldest, disk_free, invariant_violations`},
+		{"[[alerts]]\non = \"nothing\"\nabove = 1", `alerts[0].on = "nothing" (semel.toml:2): must be one of duplicate_rate, duplicate_errors, dead_letters, oldest_unfinished, latency, outbox_oldest, disk_free, backup_age, wal_bytes, invariant_violations`},
 		{"[[alerts]]\nabove = 1", `alerts[0] (semel.toml:1): on is missing`},
 		{"[[alerts]]\non = \"latency\"\noff = true\n[[alerts]]\non = \"latency\"\nabove = \"1s\"", `alerts[1] (semel.toml:4): there is another alert on "latency"`},
 		{"[[alerts]]\non = \"latency\"\nover = \"1s\"", `unknown key "alerts.over" (semel.toml:3); the nearest known key is "alerts.on"`},
 		{"log = \"xml\"", `log = "xml" (semel.toml:1): must be one of text, json`},
-		{"[backup]\nevery = \"24h\"", `backup.every = "24h" (semel.toml:2): not supported by this version`},
-		{"[backup]\nkeep = 7", `backup.keep = 7 (semel.toml:2): not supported by this version`},
 		{"[server]\ntls_cert = \"a.pem\"", `server.tls_cert and server.tls_key go together (semel.toml:2)`},
 		{"[server]\ntls_cert = \"a.pem\"\ntls_key = \"b.pem\"\ntls_self_signed = true", `there is a certificate already`},
 		{"[server]\ntrusted_proxies = [\"proxy.lan\"]", `"proxy.lan" is no address and no range`},
 		{"[server]\ntrusted_proxies = [\"0.0.0.0/0\"]", `0.0.0.0/0 is everybody`},
 		{"[server]\ntrusted_proxies = \"10.0.0.1\"", `must be a list of strings`},
 		{"[sessions]\nidle = \"0s\"", `must be between`},
+		{"[backup]\nevery = \"daily\"", `backup.every = "daily" (semel.toml:2): must be a duration`},
+		{"[backup]\nkeep = 0", `backup.keep = 0 (semel.toml:2): must be between 1 and 10000`},
+		{"[disk]\nballast = \"a lot\"", `disk.ballast = "a lot" (semel.toml:2): must be a whole number of bytes`},
 		{"[billing]\ndeliver = \"x\"", `billing.deliver = "x" (semel.toml:2): no [[destinations]] has that name`},
 	} {
 		c, err := load("semel.toml", []byte(tt.toml), environ{}, Source{})
@@ -237,7 +244,7 @@ func TestFlagBeatsEnvironmentBeatsFileBeatsDefault(t *testing.T) {
 	write(t, file, "listen = \"127.0.0.1:1\"\nlanguage = \"en\"\n[limits]\nqueue = 11\nmessage_bytes = 12\n")
 	c, err := Load(Source{
 		Flags:   map[string]string{"db": db, "listen": "127.0.0.1:3"},
-		Environ: []string{"PATH=/bin", "SEMEL_LISTEN=127.0.0.1:2", "SEMEL_LIMITS_QUEUE=22", "SEMEL_DB=elsewhere.db", "SEMEL_RETENTION_EVIDENCE=2h", "SEMEL_BACKUP_EVERY="},
+		Environ: []string{"PATH=/bin", "SEMEL_LISTEN=127.0.0.1:2", "SEMEL_LIMITS_QUEUE=22", "SEMEL_DB=elsewhere.db", "SEMEL_RETENTION_EVIDENCE=2h", "SEMEL_SERVER_TLS_CERT="},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -278,7 +285,7 @@ func TestEnvironmentErrorsNameTheVariable(t *testing.T) {
 		{"SEMEL_LISTEN=", `listen = "" (env SEMEL_LISTEN): must be an address`},
 		{"SEMEL_SERVER_TLS_SELF_SIGNED=yes", `must be true or false`},
 		{"SEMEL_LISTEN=\xff:1", `(env SEMEL_LISTEN): must be UTF-8`},
-		{"SEMEL_BACKUP_KEEP=7", `backup.keep = "7" (env SEMEL_BACKUP_KEEP): not supported by this version`},
+		{"SEMEL_BACKUP_KEEP=all", `backup.keep = "all" (env SEMEL_BACKUP_KEEP): must be a whole number`},
 		{"SEMEL_CONFIG=", `SEMEL_CONFIG must not be empty`},
 		{"SEMEL_CONFIG=/does/not/exist.toml", `no such file`},
 	} {

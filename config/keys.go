@@ -72,12 +72,16 @@ var configKeys = []key[Config]{
 
 	span("verify.every", "How often the invariants are checked unasked, beside the answers; the first time a minute after the start. 0 is never.",
 		func(c *Config) *time.Duration { return &c.Verify.Every }, 0, 100*365*24*time.Hour),
-	text("lab.enabled", "The lab starts programs of its own: auto is only where no other machine reaches this server; or on, or off.",
-		func(c *Config) *string { return &c.Lab.Enabled }, oneOf("auto", "on", "off")),
 
-	later[Config]("backup.every"),
-	later[Config]("backup.keep"),
-	later[Config]("backup.directory"),
+	span("backup.every", "How often the server makes a backup by itself; 0s is never.",
+		func(c *Config) *time.Duration { return &c.Backup.Every }, 0, 100*24*time.Hour),
+	number("backup.keep", "Backups that are kept; the oldest of those that the server made are removed.",
+		func(c *Config) *int { return &c.Backup.Keep }, 1, 10_000),
+	text("backup.directory", "Where they are; relative to the database.",
+		func(c *Config) *string { return &c.Backup.Directory }, checkPath),
+
+	size("disk.ballast", "Size of a file that is given up when the disk is full, so that answers that run can end, in bytes or like \"64MiB\". 0 is none.",
+		func(c *Config) *int64 { return &c.Disk.Ballast }, 0, 16<<30),
 }
 
 // modelKeys are the keys of one [[models]].

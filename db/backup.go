@@ -155,6 +155,43 @@ func (d *DB) Examine(ctx context.Context) (checks int, err error) {
 	return len(list), err
 }
 
+// QuickCheck looks at the structure of the file. A damaged one is fatal, as it is when a
+// write runs into it.
+func (d *DB) QuickCheck(ctx context.Context) error {
+	err := d.quickCheck(ctx)
+	if IsDamaged(err) {
+		d.fatal(err)
+	}
+	return err
+}
+
+// quickCheck has a connection of its own: what another has read once it does not read
+// again.
+func (d *DB) quickCheck(ctx context.Context) (err error) {
+	c, err := d.connect(readerPragmas, "ro")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	s, err := c.prepare("PRAGMA quick_check(1)")
+	if err != nil {
+		return err
+	}
+	rows, err := s.(driver.StmtQueryContext).QueryContext(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	verdict := make([]driver.Value, 1)
+	if err := rows.Next(verdict); err != nil {
+		return err
+	}
+	if verdict[0] != "ok" {
+		return fmt.Errorf("%w: %v", ErrDamaged, verdict[0])
+	}
+	return nil
+}
+
 // digest returns the size of a file and its SHA-256.
 func digest(path string) (size int64, sum string, err error) {
 	f, err := os.Open(path)

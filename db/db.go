@@ -52,7 +52,6 @@ type Options struct {
 type DB struct {
 	path   string
 	log    *slog.Logger
-	tells  bool // every stage is logged
 	lock   *flock.Flock
 	beside bool // as [Options] has it
 	open   func(dsn string) (driver.Conn, error)
@@ -132,7 +131,7 @@ func Open(o Options) (_ *DB, err error) {
 	setLocking()
 	registerFunctions()
 	d := &DB{
-		path: o.Path, log: o.Log, tells: o.Log.Enabled(context.Background(), slog.LevelDebug), open: o.Driver, fatal: o.Fatal,
+		path: o.Path, log: o.Log, open: o.Driver, fatal: o.Fatal,
 		queue: make(chan *op, queueLength), written: make(chan struct{}),
 		readers: make(chan *conn, o.Readers), nReader: 0,
 		checkpointWanted: make(chan struct{}, 1), checkpointed: make(chan struct{}),
@@ -266,7 +265,7 @@ var writerPragmas = []string{
 	"auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "synchronous(FULL)",
 	"fullfsync(1)", "checkpoint_fullfsync(1)", // macOS: fsync alone does not reach the medium
 	"foreign_keys(1)", "recursive_triggers(1)", "trusted_schema(0)", "busy_timeout(5000)",
-	"wal_autocheckpoint(0)", "temp_store(MEMORY)", "mmap_size(0)", "cache_size(-16000)",
+	"wal_autocheckpoint(0)", "journal_size_limit(67108864)", // a WAL that a slow reader made long is cut when it starts over "temp_store(MEMORY)", "mmap_size(0)", "cache_size(-16000)",
 }
 
 var readerPragmas = []string{

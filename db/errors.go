@@ -75,6 +75,9 @@ func isDamaged(err error) bool {
 	return c == sqlite3.SQLITE_CORRUPT || c == sqlite3.SQLITE_NOTADB
 }
 
+// IsDamaged reports whether err says that the file is damaged, or no database.
+func IsDamaged(err error) bool { return isDamaged(err) || errors.Is(err, ErrDamaged) }
+
 // A panicError carries the panic of one caller of the write queue back to it.
 type panicError struct {
 	value any

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
 )
 
@@ -40,4 +42,22 @@ func Bytes(n int64) string {
 		f, unit = f/(1<<10), next
 	}
 	return fmt.Sprintf("%.1f %s", f, unit)
+}
+
+// Reserve makes the empty file f hold size bytes of the disk for good: where the file
+// system cannot be asked to, by bytes that it can neither leave out nor squeeze.
+func Reserve(f *os.File, size int64) error {
+	if err := allocate(f, size); !errors.Is(err, errors.ErrUnsupported) {
+		return errors.Join(err, f.Sync())
+	}
+	piece := make([]byte, 1<<20)
+	rng := rand.NewChaCha8([32]byte{})
+	for left := size; left > 0; left -= int64(len(piece)) {
+		piece = piece[:min(int64(len(piece)), left)]
+		rng.Read(piece) // never fails
+		if _, err := f.Write(piece); err != nil {
+			return err
+		}
+	}
+	return f.Sync()
 }

@@ -47,9 +47,10 @@ type Options struct {
 	Log    *slog.Logger
 	Meter  *ops.Meter // of everything that happens; a new one when nil
 
-	Queue            int // requests waiting; beyond: overloaded. 0 is 1000
-	PerUserPerMinute int // new intents of one user; 0 is no limit
-	RunningPerUser   int // 0 is no limit; CapRunning changes it
+	Queue            int         // requests waiting; beyond: overloaded. 0 is 1000
+	PerUserPerMinute int         // new intents of one user; 0 is no limit
+	RunningPerUser   int         // 0 is no limit; CapRunning changes it
+	Full             func() bool // whether the disk is too full for new questions; nil is never
 	Evidence         time.Duration
 	Uploads          time.Duration // what nobody sends is kept so long; 0 is a week
 	AttachedBytes    int64         // of all files of a question; 0 is the default

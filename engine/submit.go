@@ -26,7 +26,6 @@ type Ask struct {
 	Model    string // as sent; "" takes the conversation's
 	Params   string // canonical JSON; "" when none was sent
 	Source   chat.Source
-	Trace    string // what the log knows this arrival by
 	// Attachments are ids of what this user has uploaded.
 	Attachments []string
 	// Confirmed says that a person wants it run although a restore may have lost its
@@ -61,7 +60,7 @@ type Result struct {
 func (e *Engine) Submit(ctx context.Context, a Ask) (res Result, err error) {
 	defer func() {
 		if err == nil {
-			e.noteArrival(res.Request, res.Decision, a.Source, a.Trace)
+			e.meter.Arrived(res.Decision)
 		}
 	}()
 	// Before the look for the id, because the fingerprint is of the bytes; what is
@@ -84,7 +83,7 @@ func (e *Engine) Submit(ctx context.Context, a Ask) (res Result, err error) {
 			case errors.Is(err, db.ErrGone):
 				p := conversationGone(a.Key.RequestID)
 				if r.ID != 0 { // accepted before its conversation was deleted
-					e.noteArrival(r, chat.DecisionExpired, a.Source, a.Trace)
+					e.meter.Arrived(chat.DecisionExpired)
 					e.Answered(Result{Request: r, Decision: chat.DecisionExpired}, a.Source, p.Status)
 				}
 				return Result{}, p
@@ -157,6 +156,14 @@ func keyExpired(requestID string) *chat.Problem {
 		"This ULID is older than what this server remembers, so it was not run. If it was never answered, send it under a new id.")
 }
 
+// diskFull refuses what would be begun on a full disk. What runs goes on.
+func diskFull(requestID string) *chat.Problem {
+	p := problem(507, "disk_full", chat.RetrySameID, requestID,
+		"The disk of the server is full. Nothing was stored; ask again with the same id when there is room.")
+	p.RetryAfter = 30 * time.Second
+	return p
+}
+
 func conversationGone(requestID string) *chat.Problem {
 	return problem(410, "conversation_gone", chat.RetryNever, requestID,
 		"The conversation was deleted. Ask in another one, under a new request id.")
@@ -168,7 +175,7 @@ func (e *Engine) repeat(ctx context.Context, r chat.Request, a Ask) (Result, err
 		p := problem(422, "key_reused", chat.RetryNewID, r.Key.RequestID,
 			"This request id was accepted with another %s. Send this under a new id.", strings.Join(fp.Differ(r.Fingerprint), ", "))
 		p.Fields, p.Attempt = fp.Differ(r.Fingerprint), &r.Attempt
-		e.noteArrival(r, chat.DecisionConflict, a.Source, a.Trace)
+		e.meter.Arrived(chat.DecisionConflict)
 		e.Answered(Result{Request: r, Decision: chat.DecisionConflict}, a.Source, p.Status)
 		return Result{}, p
 	}
@@ -208,6 +215,9 @@ func (e *Engine) admit(a Ask) *chat.Problem {
 	if !a.Confirmed && e.db.Lost(a.Key.RequestID, now) {
 		return problem(409, "restored_gap", chat.RetryExplicit, a.Key.RequestID,
 			`This server was restored from a backup, and what it was asked in between is lost: this may have been answered. To run it all the same, send it again with "confirm": "restored".`)
+	}
+	if e.o.Full != nil && e.o.Full() {
+		return diskFull(a.Key.RequestID)
 	}
 	if a.Model != "" && e.model(a.Model) == nil {
 		return problem(422, "model_unknown", chat.RetryNewID, a.Key.RequestID, "There is no model %q here. GET /api/models lists them.", a.Model)
@@ -418,6 +428,9 @@ func (e *Engine) restart(ctx context.Context, r chat.Request, s db.Restart) (Res
 	e.mu.Lock()
 	p := e.full(r.Key.RequestID)
 	e.mu.Unlock()
+	if p == nil && e.o.Full != nil && e.o.Full() {
+		p = diskFull(r.Key.RequestID)
+	}
 	if p != nil {
 		return Result{}, p
 	}
@@ -456,7 +469,7 @@ func (e *Engine) Retry(ctx context.Context, k chat.Key, attempt int64, model str
 func (e *Engine) RetryByHand(ctx context.Context, k chat.Key, attempt int64, model string, deed *db.Deed) (res Result, err error) {
 	defer func() {
 		if err == nil {
-			e.noteArrival(res.Request, res.Decision, "", "")
+			e.meter.Arrived(res.Decision)
 		}
 	}()
 	r, err := e.db.Find(ctx, k)

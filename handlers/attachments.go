@@ -21,6 +21,9 @@ const uploadTimeout = 5 * time.Minute
 // postAttachment stores a file: the body as it is, its name in the query. What it is
 // is read from its bytes. The same file again is the same attachment.
 func (s *server) postAttachment(w http.ResponseWriter, r *http.Request) error {
+	if low, full := s.room(); low || full { // what there is belongs to questions
+		return refuse(http.StatusInsufficientStorage, "disk_full", chat.RetrySameID, "The disk of the server is nearly full: files are taken again when there is room.")
+	}
 	content, err := s.readUpload(w, r)
 	if err != nil {
 		return err
@@ -108,4 +111,12 @@ func (s *server) checkAttachments(kind chat.Kind, ids []string) error {
 		}
 	}
 	return nil
+}
+
+// room is s.Room, which may be nil.
+func (s *server) room() (low, full bool) {
+	if s.Room == nil {
+		return false, false
+	}
+	return s.Room()
 }

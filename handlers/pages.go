@@ -48,7 +48,6 @@ func (s *server) pages(r chi.Router) {
 	r.Post("/admin/users", s.page(s.postUsers))
 	r.Get("/import", s.page(s.getImportPage))
 	r.Post("/import", s.page(s.postImportPage))
-	s.labRoutes(r)
 }
 
 // languageCookie holds the language that a person chose.
@@ -107,8 +106,19 @@ func (s *server) frame(r *http.Request) views.Frame {
 		To:         to,
 		Theme:      chosen.Theme,
 		SendKey:    chosen.SendKey,
-		Lab:        s.Lab != nil && g.role.Has(chat.RoleOperator),
+		Alarm:      s.alarm(),
 	}
+}
+
+// alarm is what every page says of the server, "" for nothing.
+func (s *server) alarm() string {
+	switch low, full := s.room(); {
+	case full:
+		return "disk_full"
+	case low:
+		return "disk_low"
+	}
+	return ""
 }
 
 // freshChat is a page for a conversation of which nothing is accepted yet.

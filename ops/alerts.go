@@ -15,12 +15,14 @@ const (
 	OnLatency             = "latency"              // 95th percentile of the last ten minutes, from acceptance to answer
 	OnOutboxOldest        = "outbox_oldest"        // how long the longest waiting delivery is due
 	OnDiskFree            = "disk_free"            // bytes left for the database; the alert is when they are below
+	OnBackupAge           = "backup_age"           // how long there has been no newer backup
+	OnWAL                 = "wal_bytes"            // the write-ahead log: a reader that does not end makes it grow
 	OnInvariantViolations = "invariant_violations" // violated invariants, by the last check
 )
 
 // kinds are all of them.
 var kinds = []string{
-	OnDuplicateRate, OnDuplicateErrors, OnDeadLetters, OnOldestUnfinished, OnLatency, OnOutboxOldest, OnDiskFree, OnInvariantViolations,
+	OnDuplicateRate, OnDuplicateErrors, OnDeadLetters, OnOldestUnfinished, OnLatency, OnOutboxOldest, OnDiskFree, OnBackupAge, OnWAL, OnInvariantViolations,
 }
 
 // A Rule says when an alert fires.

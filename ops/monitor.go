@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -29,6 +30,8 @@ type Options struct {
 	Calls func() int64
 	// Disk, when it is set, measures and judges instead of [Monitor.Disk].
 	Disk func() Disk
+	// BackupAge returns how long there has been no newer backup; nil judges nothing.
+	BackupAge func() time.Duration
 	// LastBackup returns the newest backup, nil when there is none.
 	LastBackup func() *Backup
 }
@@ -133,6 +136,12 @@ func (m *Monitor) look(ctx context.Context) {
 	}
 	if d := m.Disk(); d.Total > 0 {
 		values[OnDiskFree] = float64(d.Free)
+	}
+	if m.o.BackupAge != nil {
+		values[OnBackupAge] = m.o.BackupAge().Seconds()
+	}
+	if fi, err := os.Stat(m.o.DB.Path() + "-wal"); err == nil {
+		values[OnWAL] = float64(fi.Size())
 	}
 	m.mu.Lock()
 	if !m.last.At.IsZero() {

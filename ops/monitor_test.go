@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,26 +123,25 @@ func (b *bench) fires(on string, want bool) {
 // An alert waits for a second look before it begins and for a minute of calm before it
 // ends, and each is logged once.
 func TestAnAlertBeginsAndEndsOnceHoweverItsValueSwings(t *testing.T) {
-	var free atomic.Int64
-	free.Store(100)
-	disk := func() ops.Disk { return ops.Disk{Free: free.Load(), Total: 1000} }
+	free := int64(100)
+	disk := func() ops.Disk { return ops.Disk{Free: free, Total: 1000} }
 	inBubble(t, ops.Options{Rules: []ops.Rule{{On: ops.OnDiskFree, Threshold: 50, Below: true}}, Disk: disk}, func(b *bench) {
 		const look = 10 * time.Second
 		b.after(look)
 		b.fires(ops.OnDiskFree, false)
-		free.Store(49)
+		free = 49
 		b.after(look)
 		b.fires(ops.OnDiskFree, false) // it may have been a moment
 		b.after(look)
 		b.fires(ops.OnDiskFree, true)
 		for range 10 { // around the threshold: neither calm nor another alert
-			free.Store(54)
+			free = 54
 			b.after(5 * look)
-			free.Store(48)
+			free = 48
 			b.after(look)
 		}
 		b.fires(ops.OnDiskFree, true)
-		free.Store(56)
+		free = 56
 		b.after(5 * look)
 		b.fires(ops.OnDiskFree, true)
 		b.after(look)

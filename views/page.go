@@ -27,11 +27,11 @@ type Frame struct {
 	To         string // where a change of language leads back to
 	Theme      string // "system", "light" or "dark"
 	SendKey    string // "enter" or "mod_enter"
-	Lab        bool   // there is one
 	Side       Side
 	Name       string // who is signed in; "" without accounts
 	Operator   bool   // may see operations
 	Admin      bool   // may look after people and models
+	Alarm      string // what is wrong with the server, for everybody; "" is nothing
 }
 
 // A ChatPage is one conversation, or a new one.

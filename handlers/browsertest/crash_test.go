@@ -93,7 +93,7 @@ func (p *process) start() {
 	p.t.Helper()
 	path, _ := binary()
 	p.cmd = exec.Command(path, "serve", "--listen", "127.0.0.1:0", "--db", p.file)
-	p.cmd.Env = os.Environ()
+	p.cmd.Env = append(os.Environ(), "SEMEL_DISK_BALLAST=0")
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		p.t.Fatal(err)
