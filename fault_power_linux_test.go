@@ -1,9 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"cmp"
-	"encoding/json"
 	"flag"
 	"net/http"
 	"os/exec"
@@ -99,20 +96,7 @@ type cutReport struct {
 func cutPower(t *testing.T, n int, dir string, records []string) (r cutReport) {
 	t.Helper()
 	rng := randomly(t)
-	work := t.TempDir()
-	program := filepath.Join(work, "chaos")
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "./chaos").CombinedOutput(); err != nil {
-		t.Fatalf("go build ./chaos: %v\n%s", err, out)
-	}
-	cmd := exec.Command(program, append([]string{
-		"-dir", dir, "-work", work, "-states", strconv.Itoa(n), "-seed", strconv.FormatUint(rng.Uint64(), 10),
-	}, records...)...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err := cmp.Or(err, json.Unmarshal(out, &r)); err != nil {
-		t.Fatalf("chaos: %v\n%s", err, stderr.Bytes())
-	}
+	runChaos(t, &r, append([]string{"-dir", dir, "-states", strconv.Itoa(n), "-seed", strconv.FormatUint(rng.Uint64(), 10)}, records...)...)
 	return r
 }
 

@@ -168,6 +168,15 @@ func unsynced(dsn string) (driver.Conn, error) {
 	return c.Connect(context.Background())
 }
 
+// openRaw opens a file with nothing of Semel in between.
+func openRaw(path string) *sql.DB {
+	raw, err := sql.Open("sqlite", path)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return raw
+}
+
 // lookAfterCut opens what is in dir as a start does and says what is wrong with it, and
 // which answers or questions are lost that clients were told of.
 func lookAfterCut(dir string, acks []*ack) (wrong, lost []string, err error) {
@@ -186,10 +195,7 @@ func lookAfterCut(dir string, acks []*ack) (wrong, lost []string, err error) {
 			wrong = append(wrong, fmt.Sprintf("%s (%s): %v", c.ID, c.Name, c.Samples))
 		}
 	}
-	raw, err := sql.Open("sqlite", path)
-	if err != nil {
-		return nil, nil, err
-	}
+	raw := openRaw(path)
 	defer raw.Close()
 	var quick string
 	if err := raw.QueryRow(`PRAGMA quick_check`).Scan(&quick); err != nil || quick != "ok" {

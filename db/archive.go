@@ -75,13 +75,16 @@ func (c *conn) archive(user int64, session string) (a Archive, err error) {
 		t := ArchivedTurn{}
 		u := unread{turn: len(a.Turns)}
 		var state chat.State
-		var placed bool
+		var placed, sound bool
 		var thought int64
-		if err := r.scan(&u.id, &t.RequestID, &t.Kind, &t.Seq, &t.ParentSeq, &placed, &t.Model, &state, &u.attempt,
+		if err := r.scan(&sound, &u.id, &t.RequestID, &t.Kind, &t.Seq, &t.ParentSeq, &placed, &t.Model, &state, &u.attempt,
 			&t.Failure.Code, &t.Failure.Outcome, &t.Failure.Retry, &t.Failure.Detail, &t.Question, &t.AskedAt,
 			&t.Content, &t.Reasoning, &t.Finish, &t.Usage.InputTokens, &t.Usage.CachedTokens, &t.Usage.OutputTokens, &t.Usage.Estimated,
 			&thought, &t.AnsweredAt); err != nil {
 			return err
+		}
+		if !sound {
+			return unsound("request", t.RequestID)
 		}
 		t.Thought = time.Duration(thought) * time.Millisecond
 		if state.Live() {
@@ -142,7 +145,7 @@ func (d *DB) Sessions(ctx context.Context, user int64, after int64, n int) (sess
 }
 
 const (
-	sqlSelectArchive = `SELECT r.id, r.request_id, r.kind, r.seq, r.parent_seq, r.placed, r.model, r.state, r.attempt,
+	sqlSelectArchive = `SELECT ` + sqlSound + `, r.id, r.request_id, r.kind, r.seq, r.parent_seq, r.placed, r.model, r.state, r.attempt,
 		r.failure_code, r.failure_outcome, r.failure_retry, r.failure_detail, q.content, q.created_at,
 		s.content, s.reasoning, s.finish, s.input_tokens, s.cached_tokens, s.output_tokens, s.estimated, s.thought_ms, s.created_at
 		FROM requests r

@@ -244,9 +244,13 @@ func (d *DB) Turns(ctx context.Context, conversation int64, seqs []int64) ([]cha
 		err := c.query(sqlSelectTurns, []any{conversation, string(list)}, func(r row) error {
 			var m chat.Message
 			var toolCalls string
-			err := r.scan(&m.Seq, &m.Role, &m.Content, &toolCalls)
+			var sound bool
+			err := r.scan(&sound, &m.Seq, &m.Role, &m.Content, &toolCalls)
 			m.Content = chat.Said(m.Content, toolCalls)
 			read[m.Seq] = m
+			if err == nil && !sound {
+				err = unsound("message", m.Seq)
+			}
 			return err
 		})
 		if err != nil {
@@ -309,7 +313,7 @@ const (
 
 	sqlSelectContext = `SELECT context FROM requests WHERE id = ?`
 
-	sqlSelectTurns = `SELECT m.seq, m.role, coalesce(m.content, s.content), s.tool_calls FROM json_each(?2) j
+	sqlSelectTurns = `SELECT ` + sqlSound + `, m.seq, m.role, coalesce(m.content, s.content), s.tool_calls FROM json_each(?2) j
 		JOIN messages m ON m.conversation_id = ?1 AND m.seq = j.value
 		LEFT JOIN snapshots s ON s.request_id = m.request_id AND m.role = 'assistant'`
 )

@@ -102,7 +102,7 @@ func (d *DB) Reveal(ctx context.Context, id int64, deed Deed) (s Said, err error
 			return err
 		}
 		if r.Kind.WritesQuestion() {
-			if _, err := tx.queryRow(sqlSelectTurn, []any{r.ConversationID, r.Seq}, new(string), &s.Question); err != nil {
+			if _, err := tx.queryRow(sqlSelectTurn, []any{r.ConversationID, r.Seq}, new(bool), new(string), &s.Question); err != nil {
 				return err
 			}
 		}

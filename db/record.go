@@ -75,14 +75,17 @@ func (c *conn) addAnswer(r chat.Request, rec *chat.Record) error {
 	m := chat.RecordMessage{Role: "assistant", Seq: AnswerSeq(r)}
 	var u chat.Usage
 	var micros int64
-	var asked bool
-	found, err := c.queryRow(sqlSelectAnswer, []any{r.ID}, &m.Content, &m.Reasoning, &m.Finish, &m.CreatedAt.Time,
+	var asked, sound bool
+	found, err := c.queryRow(sqlSelectAnswer, []any{r.ID}, &sound, &m.Content, &m.Reasoning, &m.Finish, &m.CreatedAt.Time,
 		&u.InputTokens, &u.CachedTokens, &u.OutputTokens, &u.Estimated, &micros, &asked)
 	if err != nil {
 		return err
 	}
 	if !found {
 		return fmt.Errorf("request %d is %s without a snapshot: run semel verify", r.ID, r.State)
+	}
+	if !sound {
+		return unsound("request", r.Key.RequestID)
 	}
 	m.ID = chat.MessageID(r.Key.SessionID, m.Seq)
 	m.ParentID = chat.MessageID(r.Key.SessionID, r.ParentSeq)
@@ -95,6 +98,12 @@ func (c *conn) addAnswer(r chat.Request, rec *chat.Record) error {
 		rec.Effects, err = c.effects(r.ID)
 	}
 	return err
+}
+
+// unsound is the error of whoever reads an answer that is not the one that was stored:
+// a bit has flipped, or somebody wrote into the file. It is shown to nobody.
+func unsound(what string, id any) error {
+	return fmt.Errorf("%w: the answer of %s %v is not the one that was stored: run semel verify", ErrDamaged, what, id)
 }
 
 // AttemptReason returns why attempt n of a request was allowed, "" when there is
@@ -304,7 +313,11 @@ const (
 	sqlSelectSaved = `SELECT coalesce(sum(j.value * l.micros), 0) FROM json_each(?) j
 		CROSS JOIN ledger l ON l.request_id = CAST(j.key AS INTEGER) AND l.kind = 'charge'`
 
-	sqlSelectAnswer = `SELECT s.content, s.reasoning, s.finish, s.created_at, s.input_tokens, s.cached_tokens, s.output_tokens,
+	// sqlSound is whether the text of snapshot s is the one that was stored. The driver
+	// cuts a text at its first NUL, so it gets bytes.
+	sqlSound = `(s.sha256 IS NULL OR s.sha256 = snapshot_digest(CAST(s.content AS BLOB), CAST(s.reasoning AS BLOB), CAST(s.tool_calls AS BLOB)))`
+
+	sqlSelectAnswer = `SELECT ` + sqlSound + `, s.content, s.reasoning, s.finish, s.created_at, s.input_tokens, s.cached_tokens, s.output_tokens,
 		s.estimated, l.micros, s.declarations_id IS NOT NULL FROM snapshots s JOIN ledger l ON l.request_id = s.request_id AND l.kind = 'charge'
 		WHERE s.request_id = ?`
 

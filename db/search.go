@@ -93,15 +93,18 @@ func (s *searcher) look(r row) error {
 	if taken {
 		return nil
 	}
-	text := ""
+	text, sound := "", true
 	var err error
 	if seq == 0 {
 		_, err = s.queryRow(sqlSelectTitle, []any{conversation}, &text)
 	} else {
-		_, err = s.queryRow(sqlSelectTurn, []any{conversation, seq}, new(string), &text)
+		_, err = s.queryRow(sqlSelectTurn, []any{conversation, seq}, &sound, new(string), &text)
 	}
 	if err != nil {
 		return err
+	}
+	if !sound {
+		return unsound("message", seq)
 	}
 	snippet, ok := s.q.Snippet(text)
 	if !ok {

@@ -97,10 +97,14 @@ func (c *conn) tree(conversation int64) (tree, error) {
 	err := c.query(sqlSelectThread, []any{conversation}, func(r row) error {
 		m := &turn{}
 		var thought int64
-		if err := r.scan(&m.Seq, &m.Role, &m.ParentSeq, &m.Content, &m.Reasoning, &m.Finish, &m.Model, &m.CreatedAt,
+		var sound bool
+		if err := r.scan(&sound, &m.Seq, &m.Role, &m.ParentSeq, &m.Content, &m.Reasoning, &m.Finish, &m.Model, &m.CreatedAt,
 			&m.RequestID, &m.request, &m.state, &m.placed, &m.ContextDropped, &m.Usage.InputTokens, &m.Usage.CachedTokens,
 			&m.Usage.OutputTokens, &m.Usage.Estimated, &thought, &m.Attempts, &m.Micros, &m.Absorbed, &m.Imported, &m.asked); err != nil {
 			return err
+		}
+		if !sound {
+			return unsound("request", m.RequestID)
 		}
 		m.Thought = time.Duration(thought) * time.Millisecond
 		tr.turns[m.Seq] = m
@@ -263,7 +267,7 @@ func (c *conn) addUnanswered(t *Thread, tr tree, coming string) error {
 }
 
 const (
-	sqlSelectThread = `SELECT m.seq, m.role,
+	sqlSelectThread = `SELECT ` + sqlSound + `, m.seq, m.role,
 		CASE WHEN ` + sqlAnswersQuestion + ` THEN r.seq ELSE r.parent_seq END,
 		coalesce(m.content, s.content), s.reasoning, s.finish, r.model, m.created_at, r.request_id, r.id, r.state, r.placed, r.context_dropped,
 		coalesce(s.input_tokens, 0), coalesce(s.cached_tokens, 0), coalesce(s.output_tokens, 0), coalesce(s.estimated, 0),
