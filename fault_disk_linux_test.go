@@ -4,15 +4,11 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"semel/chat"
 )
@@ -148,84 +144,4 @@ func wasInjected(t testing.TB, record string) bool {
 		t.Fatal(err)
 	}
 	return bytes.Contains(b, []byte("(INJECTED)"))
-}
-
-// A disk is full, and has room again: questions are refused and nothing that was said is
-// lost; later the same process answers.
-func TestAFullDiskRefusesAndHealsByItself(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("NOT TESTED: only root mounts a small disk")
-	}
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=6m"); err != nil {
-		t.Skipf("NOT TESTED: a small disk cannot be mounted here: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	file := filepath.Join(dir, "semel.db")
-	if err := os.WriteFile(filepath.Join(dir, "semel.toml"), []byte(killConfig), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	w := newWorld(t)
-	l := serveNow(t, file)
-	w.begin(l)
-	asked := w.askThrough(3, 60)
-	filler := filepath.Join(dir, "filler")
-	fill(t, filler)
-	refused := 0
-	began := time.Now()
-	for refused == 0 && time.Since(began) < patience {
-		in := w.newIntent(intent{session: chat.NewID(), content: strings.Repeat("Much to store. ", 2000) + "[[tokens 20]] [[rate 0]]"})
-		asked = append(asked, in)
-		if a := w.post(in, 1); a != nil && !a.accepted() {
-			if a.HTTP != http.StatusServiceUnavailable && a.HTTP != http.StatusInsufficientStorage {
-				t.Errorf("a full disk is answered with %d %s", a.HTTP, a.Code)
-			}
-			refused++
-		}
-		if l.gone() {
-			t.Fatalf("the server ended:\n%s", l.log)
-		}
-	}
-	if refused == 0 {
-		t.Error("nothing was refused")
-	}
-	// Reading goes on.
-	if a := w.status(asked[0]); a == nil || a.HTTP != http.StatusOK || a.Message == nil {
-		t.Errorf("on a full disk a record is %+v", a)
-	}
-	if err := os.Remove(filler); err != nil {
-		t.Fatal(err)
-	}
-	w.settle()
-	final := w.collect()
-	for _, in := range asked {
-		if wrong := changed(w.notes[in], final[in]); wrong != "" {
-			t.Errorf("%s\n%s", wrong, w.journal(in))
-		}
-	}
-	if l.gone() {
-		t.Errorf("the server ended:\n%s", l.log)
-	}
-	l.kill()
-	verifyFile(t, file)
-}
-
-// fill takes all room that is left.
-func fill(t testing.TB, path string) {
-	t.Helper()
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	piece := make([]byte, 4096)
-	for {
-		if _, err := f.Write(piece); err != nil {
-			return
-		}
-	}
 }
