@@ -11,34 +11,40 @@ import (
 	"testing"
 )
 
-// Ctrl-C ends everything: the children, and what they had written.
-func TestCtrlCEndsTheLabAndItsChildren(t *testing.T) {
-	cmd, _, temp := labProgram(t, t.Context(), "kill-each-phase", "--runs", "1000")
-	// In a group of its own, which is gone when nobody is left in it.
+// beginLab starts a long lab in a group of its own, which is gone when nobody is left in
+// it, and waits until its children run.
+func beginLab(t *testing.T) (cmd *exec.Cmd, log *processLog, temp string) {
+	t.Helper()
+	cmd, _, temp = labProgram(t, t.Context(), "kill-each-phase", "--runs", "1000")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	var log processLog
-	cmd.Stdout, cmd.Stderr = &log, &log
+	log = &processLog{}
+	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	group := -cmd.Process.Pid
-	defer func() { _ = syscall.Kill(group, syscall.SIGKILL) }() // where the test has failed
+	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }) // where the test has failed
 	if !eventually(func() bool {
 		files, err := filepath.Glob(filepath.Join(temp, "semel-lab-*", "*", "semel.db"))
 		return err == nil && len(files) > 0
 	}) {
-		t.Fatalf("it does not begin:\n%s", &log)
+		t.Fatalf("it does not begin:\n%s", log)
 	}
+	return cmd, log, temp
+}
+
+// Ctrl-C ends everything: the children, and what they had written.
+func TestCtrlCEndsTheLabAndItsChildren(t *testing.T) {
+	cmd, log, temp := beginLab(t)
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != exitUsage {
-		t.Errorf("it ended with %v, want exit code 2:\n%s", err, &log)
+		t.Errorf("it ended with %v, want exit code 2:\n%s", err, log)
 	}
 	if !strings.Contains(log.String(), "context canceled") {
-		t.Errorf("it says\n%s", &log)
+		t.Errorf("it says\n%s", log)
 	}
-	if err := syscall.Kill(group, 0); err != syscall.ESRCH {
+	if err := syscall.Kill(-cmd.Process.Pid, 0); err != syscall.ESRCH {
 		out, _ := exec.Command("ps", "-eo", "pid,pgid,args").Output()
 		t.Errorf("somebody of its group is left (%v):\n%s", err, out)
 	}

@@ -104,8 +104,12 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 		made = fingerprint(cert.loaded.Leaf.Raw)
 		log.Info("the certificate is self-signed: browsers warn until they know it", "sha256", made)
 	}
+	theLab, err := labFor(cfg.Lab.Enabled, listener.Addr())
+	if err != nil {
+		return err
+	}
 	h := handlers.New(handlers.Options{
-		Engine: e, DB: d, Catalog: c, Ops: monitor, Log: log,
+		Engine: e, DB: d, Catalog: c, Ops: monitor, Log: log, Lab: theLab,
 		Language: cfg.Language, MessageBytes: int(cfg.Limits.MessageBytes), Currency: cfg.Billing.Currency,
 		Public: public, Idle: cfg.Sessions.Idle, Absolute: cfg.Sessions.Absolute, RunningPerUser: cfg.Limits.RunningPerUser, TrustedProxies: cfg.Server.TrustedProxies,
 		Strict: cfg.Server.TLSCert != "", Fingerprint: made,

@@ -37,6 +37,7 @@ type Config struct {
 	Billing   Billing
 	Verify    Verify
 	Alerts    []Alert // one of each kind
+	Lab       Lab
 	Backup    Backup
 	Disk      Disk
 	Actions   []Action
@@ -105,6 +106,11 @@ type Verify struct {
 	Every time.Duration // 0 is never
 }
 
+// Lab is whether there is a lab, which starts programs.
+type Lab struct {
+	Enabled string // "auto", "on" or "off"
+}
+
 // A Secret shows itself as "***" wherever it is printed, logged or encoded.
 // string(s) is the secret itself.
 type Secret string
@@ -150,6 +156,7 @@ func Default() *Config {
 		Billing:   Billing{Currency: "USD"},
 		Verify:    Verify{Every: 24 * time.Hour},
 		Alerts:    defaultAlerts(),
+		Lab:       Lab{Enabled: "auto"},
 		Backup:    Backup{Every: 24 * time.Hour, Keep: 7, Directory: "backups"},
 		Disk:      Disk{Ballast: 64 << 20},
 		origins:   map[string]string{},

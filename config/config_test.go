@@ -44,6 +44,7 @@ func TestNothingConfiguredIsTheDocumentedDefault(t *testing.T) {
 			{On: "latency", Threshold: 120}, {On: "outbox_oldest", Threshold: 600}, {On: "disk_free", Threshold: 1 << 30, Below: true}, {On: "backup_age", Threshold: 172800},
 			{On: "wal_bytes", Threshold: 256 << 20}, {On: "invariant_violations"},
 		},
+		Lab:     Lab{"auto"},
 		origins: map[string]string{},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -74,6 +75,8 @@ absolute = "2h"
 [billing]
 currency = "EUR"
 deliver = ""
+[lab]
+enabled = "off"
 [backup]
 every = "0s"
 keep = 3
@@ -108,6 +111,7 @@ price.output = 10
 		Sessions:  Sessions{time.Hour, 2 * time.Hour},
 		Billing:   Billing{"EUR", ""},
 		Log:       "json", LogLevel: "debug", Verify: Verify{time.Hour}, Alerts: defaultAlerts(),
+		Lab:    Lab{"off"},
 		Backup: Backup{0, 3, "/mnt/backups"},
 		Disk:   Disk{1 << 20},
 		Models: []Model{

@@ -72,6 +72,8 @@ var configKeys = []key[Config]{
 
 	span("verify.every", "How often the invariants are checked unasked, beside the answers; the first time a minute after the start. 0 is never.",
 		func(c *Config) *time.Duration { return &c.Verify.Every }, 0, 100*365*24*time.Hour),
+	text("lab.enabled", "The lab starts programs of its own: auto is only where no other machine reaches this server; or on, or off.",
+		func(c *Config) *string { return &c.Lab.Enabled }, oneOf("auto", "on", "off")),
 
 	span("backup.every", "How often the server makes a backup by itself; 0s is never.",
 		func(c *Config) *time.Duration { return &c.Backup.Every }, 0, 100*24*time.Hour),

@@ -52,6 +52,7 @@ type Options struct {
 type DB struct {
 	path   string
 	log    *slog.Logger
+	tells  bool // every stage is logged
 	lock   *flock.Flock
 	beside bool // as [Options] has it
 	open   func(dsn string) (driver.Conn, error)
@@ -131,7 +132,7 @@ func Open(o Options) (_ *DB, err error) {
 	setLocking()
 	registerFunctions()
 	d := &DB{
-		path: o.Path, log: o.Log, open: o.Driver, fatal: o.Fatal,
+		path: o.Path, log: o.Log, tells: o.Log.Enabled(context.Background(), slog.LevelDebug), open: o.Driver, fatal: o.Fatal,
 		queue: make(chan *op, queueLength), written: make(chan struct{}),
 		readers: make(chan *conn, o.Readers), nReader: 0,
 		checkpointWanted: make(chan struct{}, 1), checkpointed: make(chan struct{}),

@@ -60,6 +60,9 @@ func (tx *Tx) follow(r chat.Request, a Answer) (open bool, err error) {
 		if _, err := tx.exec(sqlInsertDecision, r.ID, d.Position, id, d.Action, d.Arguments, d.Digest[:], d.Verdict, d.Code, d.Reason, tx.now, tx.n); err != nil {
 			return false, fmt.Errorf("insert decision: %w", err)
 		}
+		if tx.tells {
+			tx.tell("decision", r.ID, "webhook_id", id, "action", d.Action, "verdict", d.Verdict, "code", d.Code)
+		}
 		switch d.Verdict {
 		case chat.VerdictAuto:
 			open = true
@@ -102,6 +105,9 @@ func (tx *Tx) send(o Outgoing, wait time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("insert outbox: %w", err)
 	}
+	if tx.tells {
+		tx.tellEffect(o, "new", chat.EffectPending)
+	}
 	return nil
 }
 
@@ -132,8 +138,12 @@ func (tx *Tx) move(o *Outgoing, to chat.EffectState, code string, sql string, ar
 	if n != 1 {
 		return ErrFenced
 	}
+	from := o.State
 	o.State, o.Code = to, code
 	o.Steps++
+	if tx.tells {
+		tx.tellEffect(*o, from, to)
+	}
 	return nil
 }
 
@@ -271,6 +281,9 @@ func (tx *Tx) verdict(v Verdict) (r chat.Request, err error) {
 	if _, err := tx.exec(sqlInsertVerdict, id, position, want, digest, v.Actor, v.Reason, tx.now, tx.n); err != nil {
 		return r, fmt.Errorf("insert verdict: %w", err)
 	}
+	if tx.tells {
+		tx.tell("verdict", id, "webhook_id", v.WebhookID, "verdict", want, "actor", v.Actor)
+	}
 	if v.Approve {
 		a, err := declaredAs(declared, action)
 		if err != nil {
@@ -305,6 +318,9 @@ func (tx *Tx) rejectUndecided(conversation, question int64, actor, reason string
 	for i, u := range list {
 		if _, err := tx.exec(sqlInsertVerdict, u.request, u.position, "reject", u.digest, actor, reason, tx.now, tx.n); err != nil {
 			return fmt.Errorf("reject as %s: %w", reason, err)
+		}
+		if tx.tells {
+			tx.tell("verdict", u.request, "position", u.position, "verdict", "reject", "actor", actor, "reason", reason)
 		}
 		if i+1 == len(list) || list[i+1].request != u.request {
 			if err := tx.commitIfSettled(u.request, actor); err != nil {

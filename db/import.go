@@ -295,7 +295,7 @@ func (p *importPath) step(from, to chat.State, attempt int64, reason string) {
 		return
 	}
 	p.n++
-	p.err = p.tx.recordTransition(p.r.ID, p.n, from, to, attempt, actorUser(p.r.Key.UserID), reason)
+	p.err = p.tx.recordTransition(p.r, p.n, from, to, attempt, actorUser(p.r.Key.UserID), reason)
 }
 
 // importAnswer is the end of an answered request, with a charge of nothing.

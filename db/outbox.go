@@ -283,6 +283,9 @@ func (tx *Tx) callback(cb Callback) (decision CallbackDecision, o Outgoing, err 
 	if _, err := tx.exec(sqlInsertCallback, o.ID, cb.MessageID, cb.OK, cb.Reason, decision, tx.now, tx.n); err != nil {
 		return "", o, fmt.Errorf("insert callback: %w", err)
 	}
+	if tx.tells {
+		tx.tell("called back", o.RequestID, "webhook_id", o.WebhookID, "message_id", cb.MessageID, "ok", cb.OK, "decision", decision)
+	}
 	if decision != CallbackFirst {
 		return decision, o, nil
 	}

@@ -18,6 +18,9 @@ type Tx struct {
 	now   time.Time // read once
 	wrote bool
 	sum   tally // what it adds to the running counts
+
+	tells  bool    // stages are logged: whoever makes one asks first, because most run without
+	stages []stage // of the caller's part
 }
 
 // A tally is what is added to the running counts of the file: counted where the row is
@@ -158,7 +161,8 @@ func (d *DB) commit(batch []*op) {
 		d.checkFatal(err)
 		return
 	}
-	tx := Tx{conn: d.writer, now: time.Now()}
+	tx := Tx{conn: d.writer, now: time.Now(), tells: d.tells}
+	var stages []stage
 	wrote, lost := false, error(nil)
 	var sum tally
 	for _, o := range batch {
@@ -172,12 +176,13 @@ func (d *DB) commit(batch []*op) {
 		if !d.beside {
 			d.tx++
 		}
-		tx.n, tx.wrote, tx.sum = d.tx, false, tally{}
+		tx.n, tx.wrote, tx.sum, tx.stages = d.tx, false, tally{}, nil
 		lost = d.runOp(&tx, o, len(batch) == 1)
 		d.tx = tx.n // an import takes more than one
 		if o.err == nil {
 			wrote = wrote || tx.wrote
 			sum.add(tx.sum)
+			stages = append(stages, tx.stages...)
 		}
 	}
 	switch {
@@ -204,6 +209,7 @@ func (d *DB) commit(batch []*op) {
 		_, err = d.writer.exec("COMMIT")
 	}
 	if err == nil {
+		d.logStages(stages)
 		return
 	}
 	for _, o := range batch {

@@ -172,6 +172,9 @@ func (tx *Tx) accept(s Submission) (chat.Request, error) {
 	if _, err := tx.exec(sqlInsertFirstTransition, r.ID, actorUser(s.Key.UserID), tx.now, tx.n); err != nil {
 		return r, fmt.Errorf("insert transition: %w", err)
 	}
+	if tx.tells {
+		tx.tellTransition(s.Key, 1, chat.StateNew, chat.StatePending, 0, actorUser(s.Key.UserID), "accepted")
+	}
 	if _, err := tx.exec(sqlInsertFirstArrival, r.ID, tx.now, s.Source); err != nil {
 		return r, fmt.Errorf("insert arrival: %w", err)
 	}

@@ -31,7 +31,7 @@ func (tx *Tx) transition(c change) error {
 	if c.to == chat.StateGenerating {
 		attempt++ // only a claim raises it
 	}
-	if err := tx.recordTransition(c.r.ID, c.r.Steps+1, c.r.State, c.to, attempt, c.actor, c.reason); err != nil {
+	if err := tx.recordTransition(*c.r, c.r.Steps+1, c.r.State, c.to, attempt, c.actor, c.reason); err != nil {
 		return err
 	}
 	c.r.Steps++
@@ -39,13 +39,16 @@ func (tx *Tx) transition(c change) error {
 }
 
 // recordTransition appends a row to transitions.
-func (tx *Tx) recordTransition(request, step int64, from, to chat.State, attempt int64, actor, reason string) error {
-	n, err := tx.exec(sqlInsertTransition, request, step, from, to, attempt, actor, reason, tx.now, tx.n)
+func (tx *Tx) recordTransition(r chat.Request, step int64, from, to chat.State, attempt int64, actor, reason string) error {
+	n, err := tx.exec(sqlInsertTransition, r.ID, step, from, to, attempt, actor, reason, tx.now, tx.n)
 	if err != nil {
 		return fmt.Errorf("record transition: %w", err)
 	}
 	if to == chat.StateAcknowledged {
 		tx.sum.answers += n
+	}
+	if tx.tells {
+		tx.tellTransition(r.Key, step, from, to, attempt, actor, reason)
 	}
 	return nil
 }

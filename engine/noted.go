@@ -46,16 +46,21 @@ func (e *Engine) requeue(ctx context.Context, r chat.Request, end db.End, at tim
 }
 
 // noteAttempt notes and logs the end of the attempt that r describes; n is the request
-// as it is then. What went well is told by the line of its request.
+// as it is then.
 func (e *Engine) noteAttempt(r, n chat.Request, o chat.Outcome, code string, first time.Duration) {
 	e.meter.Attempted(o)
-	level := slog.LevelInfo
-	if o == chat.OutcomeOK {
-		level = slog.LevelDebug
-	}
-	if e.log.Enabled(context.Background(), level) {
-		e.log.Log(context.Background(), level, "attempt", "request_id", r.Key.RequestID, "session_id", r.Key.SessionID, "attempt", r.Attempt, "model", r.Model,
+	if e.log.Enabled(context.Background(), slog.LevelDebug) {
+		e.log.Debug("attempt", "request_id", r.Key.RequestID, "session_id", r.Key.SessionID, "attempt", r.Attempt, "model", r.Model,
 			"outcome", o, "code", code, "state", n.State, "first_token_ms", first.Milliseconds(), "duration_ms", n.UpdatedAt.Sub(r.UpdatedAt).Milliseconds())
+	}
+}
+
+// noteArrival notes and logs an arrival of an accepted id.
+func (e *Engine) noteArrival(r chat.Request, d chat.Decision, source chat.Source, trace string) {
+	e.meter.Arrived(d)
+	if e.log.Enabled(context.Background(), slog.LevelDebug) {
+		e.log.Debug("arrival", "trace_id", trace, "request_id", r.Key.RequestID, "session_id", r.Key.SessionID, "user_id", r.Key.UserID,
+			"decision", d, "source", source, "state", r.State, "attempt", r.Attempt)
 	}
 }
 

@@ -77,9 +77,16 @@ func (w *worker) dispatch(ctx context.Context, r chat.Request, c llm.Call) (llm.
 	if w.j.run == "" {
 		w.e.meter.Called()
 		// Before the first byte: the log has each call that may have been made.
-		w.e.log.Info("dispatched", "request_id", r.Key.RequestID, "attempt", attempt, "model", r.Model)
+		w.e.log.Info("dispatched", "request_id", r.Key.RequestID, "session_id", r.Key.SessionID, "attempt", attempt, "model", r.Model)
 	}
-	emit := func(p llm.Piece) { w.j.live.add(attempt, p.Text, p.Reasoning) }
+	heard := false
+	emit := func(p llm.Piece) {
+		if !heard && (p.Text != "" || p.Reasoning != "") {
+			heard = true
+			w.e.log.Debug("first token", "request_id", r.Key.RequestID, "session_id", r.Key.SessionID, "attempt", attempt)
+		}
+		w.j.live.add(attempt, p.Text, p.Reasoning)
+	}
 	client, keepsRuns := w.j.model.Client.(llm.Reattacher)
 	switch {
 	case !keepsRuns:

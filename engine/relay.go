@@ -440,6 +440,9 @@ func (e *Engine) Callback(ctx context.Context, cb db.Callback) (db.CallbackDecis
 		return decision, e.storageProblem("", err)
 	}
 	log := e.log.With("webhook_id", cb.WebhookID, "message_id", cb.MessageID, "ok", cb.OK, "decision", decision)
+	if r, err := e.db.Load(ctx, o.RequestID); err == nil {
+		log = log.With("request_id", r.Key.RequestID, "session_id", r.Key.SessionID)
+	}
 	if decision == db.CallbackContradiction {
 		log.Error("a callback contradicts an earlier one")
 	} else {

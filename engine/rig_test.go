@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -54,6 +55,7 @@ type rig struct {
 	file    string // of d
 	fatal   atomic.Pointer[error]
 	onFatal func()
+	log     *slog.Logger
 }
 
 // empty is a new database, made once: under the race detector SQLite needs a
@@ -102,12 +104,14 @@ func newRig(t *testing.T, change func(*engine.Options), steps ...llmtest.Step) *
 func openRig(t *testing.T, file string, faults *dbtest.Faults, change func(*engine.Options), model *llmtest.Client) *rig {
 	t.Helper()
 	r := &rig{t: t, ctx: context.Background(), model: model, change: change, session: chat.NewID(), file: file}
-	r.openDB(faults)
-	o := engine.Options{DB: r.d, Models: []engine.Model{{Name: "test", Client: model, Price: dbtest.DemoPrice, Rerun: true}}}
+	o := engine.Options{Models: []engine.Model{{Name: "test", Client: model, Price: dbtest.DemoPrice, Rerun: true}}}
 	o.IndexAfter = 10_000 * time.Hour // its commits are none of those that tests count and make fail
 	if change != nil {
 		change(&o)
 	}
+	r.log = o.Log
+	r.openDB(faults)
+	o.DB = r.d
 	e, err := engine.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +136,7 @@ func (r *rig) openDB(faults *dbtest.Faults) {
 			r.t.Fatal(err)
 		}
 	}
-	o := db.Options{Path: r.file, Readers: 1, Fatal: func(err error) {
+	o := db.Options{Path: r.file, Log: r.log, Readers: 1, Fatal: func(err error) {
 		r.fatal.Store(&err)
 		if r.onFatal != nil {
 			r.onFatal()

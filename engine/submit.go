@@ -26,6 +26,7 @@ type Ask struct {
 	Model    string // as sent; "" takes the conversation's
 	Params   string // canonical JSON; "" when none was sent
 	Source   chat.Source
+	Trace    string // what the log knows this arrival by
 	// Attachments are ids of what this user has uploaded.
 	Attachments []string
 	// Confirmed says that a person wants it run although a restore may have lost its
@@ -60,7 +61,7 @@ type Result struct {
 func (e *Engine) Submit(ctx context.Context, a Ask) (res Result, err error) {
 	defer func() {
 		if err == nil {
-			e.meter.Arrived(res.Decision)
+			e.noteArrival(res.Request, res.Decision, a.Source, a.Trace)
 		}
 	}()
 	// Before the look for the id, because the fingerprint is of the bytes; what is
@@ -83,7 +84,7 @@ func (e *Engine) Submit(ctx context.Context, a Ask) (res Result, err error) {
 			case errors.Is(err, db.ErrGone):
 				p := conversationGone(a.Key.RequestID)
 				if r.ID != 0 { // accepted before its conversation was deleted
-					e.meter.Arrived(chat.DecisionExpired)
+					e.noteArrival(r, chat.DecisionExpired, a.Source, a.Trace)
 					e.Answered(Result{Request: r, Decision: chat.DecisionExpired}, a.Source, p.Status)
 				}
 				return Result{}, p
@@ -175,7 +176,7 @@ func (e *Engine) repeat(ctx context.Context, r chat.Request, a Ask) (Result, err
 		p := problem(422, "key_reused", chat.RetryNewID, r.Key.RequestID,
 			"This request id was accepted with another %s. Send this under a new id.", strings.Join(fp.Differ(r.Fingerprint), ", "))
 		p.Fields, p.Attempt = fp.Differ(r.Fingerprint), &r.Attempt
-		e.meter.Arrived(chat.DecisionConflict)
+		e.noteArrival(r, chat.DecisionConflict, a.Source, a.Trace)
 		e.Answered(Result{Request: r, Decision: chat.DecisionConflict}, a.Source, p.Status)
 		return Result{}, p
 	}
@@ -469,7 +470,7 @@ func (e *Engine) Retry(ctx context.Context, k chat.Key, attempt int64, model str
 func (e *Engine) RetryByHand(ctx context.Context, k chat.Key, attempt int64, model string, deed *db.Deed) (res Result, err error) {
 	defer func() {
 		if err == nil {
-			e.meter.Arrived(res.Decision)
+			e.noteArrival(res.Request, res.Decision, "", "")
 		}
 	}()
 	r, err := e.db.Find(ctx, k)

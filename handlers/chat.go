@@ -175,7 +175,7 @@ func (s *server) parseAsk(r *http.Request, b chatBody) (engine.Ask, error) {
 	}
 	a = engine.Ask{
 		Key:  chat.Key{UserID: s.user(r), SessionID: session, RequestID: id},
-		Kind: b.Kind, Content: b.Content, ParentID: b.ParentID, Model: b.Model, Params: params, Source: source(r),
+		Kind: b.Kind, Content: b.Content, ParentID: b.ParentID, Model: b.Model, Params: params, Source: source(r), Trace: traceID(r),
 		Attachments: b.Attachments, Confirmed: b.Confirm != "",
 	}
 	return a, s.checkAsk(a)

@@ -106,6 +106,7 @@ func newDoor(t testing.TB, change []func(*setup)) *door {
 			{Name: "demo", Client: d.demo, Price: dbtest.DemoPrice, Rerun: true, Concurrency: 64},
 			{Name: "tap", Client: d.tap, Price: dbtest.DemoPrice, Concurrency: 64},
 		}},
+		handlers: handlers.Options{Lab: &drill{}},
 	}
 	for _, c := range change {
 		c(&s)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"semel/db"
+	"semel/views"
 )
 
 // For tests of what reads bytes from outside.
@@ -36,6 +37,23 @@ func ReadConversations(file io.Reader, each func([]byte) error) error {
 
 // ExportJSON is an archive as a file has it.
 func ExportJSON(a db.Archive) []byte { return encode(archiveOf(a)) }
+
+// What the lab waits for.
+const (
+	LabPace   = labPace
+	LabLinger = labLinger
+)
+
+// RunLab is a run of the lab that has ended, the same each time.
+func (s *Server) RunLab(scenario string) (id string) {
+	l := &s.s.labs
+	_, err := l.begin(views.LabScenario{Name: scenario}, views.LabRun{ID: "01JDWABCDEFGHJKMNPQRSTVWXY", Scenario: scenario, Seed: 1, Runs: 1})
+	if err != nil {
+		panic(err)
+	}
+	l.ended.Wait()
+	return l.runs[0].ID
+}
 
 // The limits of an import.
 const (

@@ -48,6 +48,7 @@ func (s *server) pages(r chi.Router) {
 	r.Post("/admin/users", s.page(s.postUsers))
 	r.Get("/import", s.page(s.getImportPage))
 	r.Post("/import", s.page(s.postImportPage))
+	s.labRoutes(r)
 }
 
 // languageCookie holds the language that a person chose.
@@ -106,6 +107,7 @@ func (s *server) frame(r *http.Request) views.Frame {
 		To:         to,
 		Theme:      chosen.Theme,
 		SendKey:    chosen.SendKey,
+		Lab:        s.Lab != nil && g.role.Has(chat.RoleOperator),
 		Alarm:      s.alarm(),
 	}
 }

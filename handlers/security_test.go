@@ -29,8 +29,9 @@ func (d *door) allRoutes(session, id string) (list []route) {
 	d.t.Helper()
 	file := chat.AttachmentID(db.LocalUser, "note.txt", must(chat.ReadFile("", []byte("a note"))).SHA256)
 	effect := "msg_" + chat.NewID() // of nothing that there is
+	run := d.handler.RunLab("short")
 	err := chi.Walk(d.handler.Handler.(chi.Routes), func(method, pattern string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
-		path := strings.NewReplacer("{requestID}", id, "{sessionID}", session, "{attachmentID}", file, "{decisionID}", effect, "{webhookID}", effect, "/static/*", static.URL("app.css")).Replace(pattern)
+		path := strings.NewReplacer("{requestID}", id, "{sessionID}", session, "{attachmentID}", file, "{decisionID}", effect, "{webhookID}", effect, "{scenario}", "short", "{runID}", run, "/static/*", static.URL("app.css")).Replace(pattern)
 		if strings.ContainsAny(path, "{*") {
 			d.t.Errorf("the tests know no value for %s", pattern)
 		}

@@ -48,6 +48,8 @@ type Options struct {
 	Room func() (low, full bool)
 	// Hosts are names besides loopback ones that a browser may call this server by.
 	Hosts []string
+	// Lab, where it is not nil, is the lab of this server.
+	Lab Lab
 }
 
 // A Server is the HTTP handler of the whole program.
@@ -69,6 +71,7 @@ type server struct {
 	once     sync.Once
 
 	importing sync.Mutex // held by the one import that runs
+	labs      labRuns
 }
 
 // New returns the handler.
@@ -93,13 +96,16 @@ func New(o Options) *Server {
 		o.Absolute = 7 * 24 * time.Hour
 	}
 	s := &server{Options: o, closing: make(chan struct{}), hasher: password.NewHasher()}
+	s.labs.lab, s.labs.log = o.Lab, o.Log
 	return &Server{Handler: s.routes(), s: s}
 }
 
-// Close ends every stream and every waiting answer: their clients ask again.
+// Close ends every stream and every waiting answer: their clients ask again. A run of
+// the lab has ended when it returns.
 func (s *Server) Close() {
 	s.s.once.Do(func() {
 		close(s.s.closing)
 		s.s.tickets.close()
 	})
+	s.s.labs.close()
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"semel/chat"
@@ -186,5 +187,39 @@ func TestAServerWithoutRoomOnItsDiskIsNotReady(t *testing.T) {
 	trouble = "the disk of the database is full"
 	if p := d.get("/readyz").wants(503); !strings.Contains(string(p.body), trouble) {
 		t.Errorf("not ready: %s", p.body)
+	}
+}
+
+// However many ask, and whenever somebody looks, no lamp is ever red.
+func TestNoLampIsEverRedUnderLoad(t *testing.T) {
+	d := openDoor(t)
+	done := make(chan struct{})
+	var looks, ended sync.WaitGroup
+	looks.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			l, err := d.ops.Lamps(t.Context())
+			if err != nil || l.Calls.State == ops.LampBroken || l.Charges.State == ops.LampBroken {
+				t.Errorf("lamps under load: %+v, %v", l, err)
+				return
+			}
+		}
+	})
+	for range 8 {
+		ended.Go(func() {
+			for range 5 {
+				d.answered("[[echo yes]]")
+			}
+		})
+	}
+	ended.Wait()
+	close(done)
+	looks.Wait()
+	if l := d.stats("").Lamps; l.Calls != (ops.Lamp{State: ops.LampOK, Left: 40, Right: 40}) || l.Charges != (ops.Lamp{State: ops.LampOK, Left: 40, Right: 40}) {
+		t.Errorf("lamps after it: %+v", l)
 	}
 }

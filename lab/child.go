@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 )
@@ -30,16 +31,20 @@ func startChild(ctx context.Context, binary, dir string, output io.Writer, args 
 	}
 	c := &child{cmd: exec.CommandContext(ctx, binary, args...), ended: make(chan struct{})}
 	c.cmd.Dir, c.cmd.Env, c.cmd.Stdout, c.cmd.Stderr = dir, childEnviron(), w, w
-	if err := c.cmd.Start(); err != nil {
-		r.Close()
-		w.Close()
-		return nil, err
-	}
-	w.Close()
-	serving := make(chan string, 1)
+	diesWithUs(c.cmd)
+	started, serving := make(chan error, 1), make(chan string, 1)
 	var last tail
 	go func() {
 		defer close(c.ended)
+		defer r.Close()
+		// Where a child dies with the thread that started it, that is this one.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := c.cmd.Start()
+		w.Close() // the child has its own
+		if started <- err; err != nil {
+			return
+		}
 		for lines := bufio.NewScanner(r); lines.Scan(); {
 			if m := servingLine.FindStringSubmatch(lines.Text()); m != nil {
 				serving <- m[1]
@@ -49,9 +54,11 @@ func startChild(ctx context.Context, binary, dir string, output io.Writer, args 
 				fmt.Fprintln(output, lines.Text())
 			}
 		}
-		r.Close()
 		_ = c.cmd.Wait() // whoever waits wants to know that it is gone, not how
 	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
 	select {
 	case c.address = <-serving:
 		return c, nil

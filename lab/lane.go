@@ -51,6 +51,7 @@ type lane struct {
 
 	clicks   []*click
 	flying   sync.WaitGroup  // questions that a step left under way
+	last     Board           // as it was read last
 	held     *hold           // the call of the model that a step has stopped
 	verdicts int             // that the third party gives about each effect
 	heard    map[string]bool // effects by webhook-id whose verdicts were all given
@@ -194,6 +195,7 @@ func (n *lane) ask(method, path string, body any) (r reply, b []byte, err error)
 		return r, nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Prefer", "wait=60") // the answer, not the address at which it will be
 	res, err := n.http.Do(req)
 	if err != nil {
 		return reply{lost: true}, nil, n.ctx.Err()
@@ -264,8 +266,10 @@ func (n *lane) board(ctx context.Context) (b Board, err error) {
 			clicks[c.session]++
 		}
 	}
-	if n.child == nil || n.proxy.down() {
-		return b, nil // nobody can be asked
+	defer func() { n.last = b }()
+	if n.proxy.down() { // nobody can be asked: what it had stored is in its file
+		b.Answers, b.Charges, b.Micros, b.Results, b.Lost = n.last.Answers, n.last.Charges, n.last.Micros, n.last.Results, n.last.Lost
+		return b, nil
 	}
 	if n.name == Semel {
 		var sums struct {

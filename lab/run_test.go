@@ -5,7 +5,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"net"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,9 +45,15 @@ func nothingLeft(t *testing.T, dir string, a *addresses, children int) {
 		t.Errorf("%d children served, want %d", len(list), children)
 	}
 	for _, address := range list {
-		if c, err := net.Dial("tcp", address); err == nil {
-			c.Close()
-			t.Errorf("a child still listens at %s", address)
+		// Somebody else may have the port by now, who does not know this conversation.
+		res, err := http.Get("http://" + address + "/api/conversations/lab-session-a")
+		if err != nil {
+			continue
+		}
+		b, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err == nil && res.StatusCode == http.StatusOK && bytes.Contains(b, []byte("lab-session-a")) {
+			t.Errorf("a child still serves at %s", address)
 		}
 	}
 	entries, err := os.ReadDir(dir)
@@ -108,7 +115,7 @@ func TestAProgramThatDoesNotServeIsAnError(t *testing.T) {
 	if _, err := l.Run(t.Context(), Run{Scenario: "storm"}, func(Event) {}); err == nil {
 		t.Error("a program that does not exist has run")
 	}
-	if _, err := startChild(t.Context(), program(t), dir, nil, "serve", "--listen", "0.0.0.0:0"); err == nil || !strings.Contains(err.Error(), "ended before it served: ") {
+	if _, err := startChild(t.Context(), program(t), dir, nil, "serve", "--config", "missing.toml"); err == nil || !strings.Contains(err.Error(), "ended before it served: ") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := l.Run(t.Context(), Run{Scenario: "nope"}, func(Event) {}); err == nil {
@@ -176,9 +183,28 @@ func TestAReportCanBeRepeated(t *testing.T) {
 	if a.Digest == other.Digest {
 		t.Error("another seed, and the same digest")
 	}
+	b.Results[0].Naive.Tokens++
+	if err := b.Seal(); err != nil || b.Digest != a.Digest {
+		t.Errorf("chance is in the digest (%v)", err)
+	}
 	b.Results[1].Semel.Answers++
 	if err := b.Seal(); err != nil || b.Digest == a.Digest {
 		t.Errorf("another figure, and the same digest (%v)", err)
+	}
+}
+
+// Whoever is kept on its way when a run ends goes, too: the page's process makes many runs.
+func TestClosingALaneLetsGoWhatItKeeps(t *testing.T) {
+	n, err := newLab(t, Options{}).open(t.Context(), Naive, filepath.Join(t.TempDir(), "lane"), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.do(t.Context(), 0, Step{Do: "begin", Click: "a", Words: "Why?", Fault: "mid-answer"}); err != nil {
+		t.Error(err)
+	}
+	n.close()
+	if err := until(t.Context(), n.held.over, "the call of the model"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -5,7 +5,7 @@ const (
 	askBoat  = "What is a good name for a sailing boat?"
 	askTea   = "How long should green tea stand?"
 	askLight = "Why is the sky blue in the morning?"
-	askSign  = `Please have the contract signed. [[tool sign_contract {"title":"Pilot","party":"Example Ltd"}]]`
+	askSign  = "Please draft the contract for the pilot with Example Ltd and have it signed."
 )
 
 // Scenarios are all there are, in the order in which they are told.
@@ -85,6 +85,17 @@ var Scenarios = []Scenario{
 		},
 		Want:   map[string]int{"clicks": 2, "arrivals": 3, "calls": 2, "answers": 2, "charges": 2, "lost": 0},
 		Damage: []string{"calls", "answers", "charges"},
+	},
+	{
+		Number: 8, Name: "stalled-worker", Title: "lab.stalled_worker.title", About: "lab.stalled_worker.about",
+		Steps: []Step{
+			{Do: "begin", Click: "a", Words: askBoat, Fault: "silent", Say: "lab.step.begin_silent"},
+			{Do: "giveup", Click: "a", Say: "lab.step.giveup"},
+			{Do: "wake", Say: "lab.step.wake"},
+			{Do: "settle", Say: "lab.step.look"},
+		},
+		Want:   map[string]int{"clicks": 1, "calls": 2, "answers": 1, "charges": 1, "lost": 0},
+		Damage: []string{"answers", "charges"},
 	},
 	{
 		Number: 9, Name: "works-then-500", Title: "lab.works_500.title", About: "lab.works_500.about",

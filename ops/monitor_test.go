@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,25 +124,26 @@ func (b *bench) fires(on string, want bool) {
 // An alert waits for a second look before it begins and for a minute of calm before it
 // ends, and each is logged once.
 func TestAnAlertBeginsAndEndsOnceHoweverItsValueSwings(t *testing.T) {
-	free := int64(100)
-	disk := func() ops.Disk { return ops.Disk{Free: free, Total: 1000} }
+	var free atomic.Int64
+	free.Store(100)
+	disk := func() ops.Disk { return ops.Disk{Free: free.Load(), Total: 1000} }
 	inBubble(t, ops.Options{Rules: []ops.Rule{{On: ops.OnDiskFree, Threshold: 50, Below: true}}, Disk: disk}, func(b *bench) {
 		const look = 10 * time.Second
 		b.after(look)
 		b.fires(ops.OnDiskFree, false)
-		free = 49
+		free.Store(49)
 		b.after(look)
 		b.fires(ops.OnDiskFree, false) // it may have been a moment
 		b.after(look)
 		b.fires(ops.OnDiskFree, true)
 		for range 10 { // around the threshold: neither calm nor another alert
-			free = 54
+			free.Store(54)
 			b.after(5 * look)
-			free = 48
+			free.Store(48)
 			b.after(look)
 		}
 		b.fires(ops.OnDiskFree, true)
-		free = 56
+		free.Store(56)
 		b.after(5 * look)
 		b.fires(ops.OnDiskFree, true)
 		b.after(look)

@@ -27,6 +27,7 @@ type Frame struct {
 	To         string // where a change of language leads back to
 	Theme      string // "system", "light" or "dark"
 	SendKey    string // "enter" or "mod_enter"
+	Lab        bool   // there is one
 	Side       Side
 	Name       string // who is signed in; "" without accounts
 	Operator   bool   // may see operations

@@ -80,7 +80,7 @@ func Serve(ctx context.Context, l net.Listener, o Options) (err error) {
 }
 
 // open reads what earlier processes stored. A last line that a crash cut short is
-// dropped.
+// dropped: the next one is written over it.
 func (a *app) open() (err error) {
 	if a.file, err = os.OpenFile(a.o.File, os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 		return err
@@ -96,9 +96,6 @@ func (a *app) open() (err error) {
 			return fmt.Errorf("read %s: %w", a.o.File, err)
 		}
 		a.lines, good = append(a.lines, l), good+int64(len(b))
-	}
-	if err := a.file.Truncate(good); err != nil {
-		return err
 	}
 	_, err = a.file.Seek(good, io.SeekStart)
 	return err

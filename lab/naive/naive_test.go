@@ -23,7 +23,7 @@ func TestItStartsWithWhatItHasStored(t *testing.T) {
 	if err := a.store(line{Kind: "question", Session: "s", Text: "one"}, line{Kind: "answer", Session: "s", Text: "1"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.file.WriteString(`{"kind":"question","sess`); err != nil {
+	if _, err := a.file.WriteString(`{"kind":"question","session":"s","text":"` + strings.Repeat("long ", 100)); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.file.Close(); err != nil {
