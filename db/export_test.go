@@ -87,3 +87,6 @@ func Enqueue(ctx context.Context, d *DB, fn func(*Tx) error) (wait func() error)
 		return o.err
 	}
 }
+
+// CountCharges adds to the running counts.
+func (tx *Tx) CountCharges(n int64) { tx.sum.charges += n }

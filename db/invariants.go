@@ -83,7 +83,7 @@ func (c *conn) check(ctx context.Context, inv Invariant) (Check, error) {
 		if k.Count++; len(k.Samples) < 5 {
 			k.Samples = append(k.Samples, strings.TrimSuffix(fmt.Sprintln(r.values), "\n"))
 		}
-		return nil
+		return ctx.Err()
 	})
 	switch {
 	case ctx.Err() != nil:

@@ -9,14 +9,18 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"semel/chat"
+	"semel/db"
+	"semel/db/dbtest"
 	"semel/engine"
 	"semel/llm"
 	"semel/llm/llmtest"
+	"semel/ops"
 	"semel/outbox"
 )
 
@@ -131,4 +135,72 @@ func TestALifeCanBePutTogetherFromTheLog(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An attempt that ends before its call has a row and no call, and no lamp is red for it.
+func TestAnAttemptThatEndsBeforeItsCallIsExplained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		faults, model := &dbtest.Faults{}, llmtest.New(llmtest.Answer("seen"))
+
+		r := openRig(t, t.TempDir()+"/test.db", faults, func(o *engine.Options) { o.Meter = ops.NewMeter() }, model)
+		monitor, err := ops.New(r.ctx, ops.Options{DB: r.d, Meter: r.e.Meter(), Calls: func() int64 { return int64(model.Count()) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := r.d.Upload(r.ctx, db.LocalUser, must(chat.ReadFile("a.txt", []byte("alpha"))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := r.message(newID(), "read this")
+		a.Attachments = []string{f.ID}
+		faults.Arm("SELECT content FROM contents", 0, dbtest.NotStored, dbtest.Error(1))
+		r.submit(a)
+		r.end(a.Key.RequestID)
+		r.rest()
+		if rec := r.record(a.Key.RequestID); rec.Attempt != 2 || model.Count() != 1 || faults.Armed() {
+			t.Fatalf("%d attempts, %d calls: no test", rec.Attempt, model.Count())
+		}
+		if l, err := monitor.Lamps(r.ctx); err != nil || l.Calls != (ops.Lamp{State: ops.LampOK, Left: 1, Right: 1}) {
+			t.Errorf("lamps: %+v, %v", l, err)
+		}
+	})
+}
+
+// Between its row and its call an attempt is said to be in flight, for as long as that is.
+func TestAnAttemptBetweenItsRowAndItsCallIsInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leave, answer := make(chan struct{}), make(chan struct{})
+		var sent atomic.Int64
+		r := newRig(t, nil, func(context.Context, llm.Call, func(llm.Piece)) (llm.Answer, error) {
+			<-leave
+			sent.Add(1)
+			<-answer
+			return llm.Answer{Content: "done", Finish: chat.FinishStop}, nil
+		})
+		monitor, err := ops.New(r.ctx, ops.Options{DB: r.d, Meter: r.e.Meter(), Calls: sent.Load})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shows := func(want ops.Lamp) {
+			t.Helper()
+			synctest.Wait()
+			if l, err := monitor.Lamps(r.ctx); err != nil || l.Calls != want {
+				t.Errorf("lamp: %+v, %v, want %+v", l.Calls, err, want)
+			}
+		}
+		id := r.say("hello")
+		shows(ops.Lamp{State: ops.LampPending, Left: 0, Right: 1, InFlight: 1})
+		close(leave)
+		shows(ops.Lamp{State: ops.LampOK, Left: 1, Right: 1})
+		close(answer)
+		r.end(id)
+		shows(ops.Lamp{State: ops.LampOK, Left: 1, Right: 1})
+	})
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

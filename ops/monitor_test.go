@@ -138,7 +138,7 @@ func TestAnAlertBeginsAndEndsOnceHoweverItsValueSwings(t *testing.T) {
 		b.fires(ops.OnDiskFree, true)
 		for range 10 { // around the threshold: neither calm nor another alert
 			free.Store(54)
-			b.after(5 * look)
+			b.after(10 * look)
 			free.Store(48)
 			b.after(look)
 		}
