@@ -540,12 +540,15 @@ func TestX47TheLinkMakesOneAccount(t *testing.T) {
 	d := openDoor(t, func(s *setup) { s.handlers.Public = true })
 	for _, r := range d.allRoutes(chat.NewID(), chat.NewID()) {
 		switch r.pattern {
-		case "/callbacks/{webhookID}", "/healthz", "/readyz", "/static/*", "/setup":
+		case "/callbacks/{webhookID}", "/healthz", "/readyz", "/static/*", "/setup", "/language":
 			continue
 		}
 		d.call(r.method, r.path, "{}").refused(403, "setup_needed")
 	}
 	d.get("/nothing").refused(403, "setup_needed")
+	if r := d.postPage("/language", url.Values{"lang": {"zh-CN"}, "to": {"/setup"}}); r.status != 303 || !strings.Contains(r.header.Get("Set-Cookie"), "lang=zh-CN") {
+		t.Errorf("%d %v", r.status, r.header)
+	}
 	if page := d.get("/", "Accept", "text/html", "Host", "chat.example"); page.status != 403 || !bytes.Contains(page.body, []byte("console")) {
 		t.Errorf("%d %s", page.status, page.body)
 	}

@@ -93,7 +93,7 @@ var rights = map[string]right{
 	"GET /import":                       peoples,
 	"POST /import":                      peoples,
 	"POST /logout":                      peoples,
-	"POST /language":                    anyones,
+	"POST /language":                    {first: true},
 	"GET /login":                        anyones,
 	"POST /login":                       anyones,
 	"GET /setup":                        {first: true},

@@ -245,9 +245,10 @@ func (tb *tab) reads(want ...string) {
 // listener.
 type rig struct {
 	server
-	db     *db.DB
-	engine *engine.Engine
-	model  *model
+	db      *db.DB
+	engine  *engine.Engine
+	model   *model
+	handler *handlers.Server
 }
 
 // newRig starts a server of its own for a test, beside those of other tests.
@@ -295,7 +296,7 @@ func newRig(t *testing.T, change ...func(*engine.Options, *handlers.Options)) *r
 		<-served
 	})
 	p := newProxy(t, listener.Addr().String())
-	return &rig{server{t, p, "http://" + p.addr}, d, e, m}
+	return &rig{server{t, p, "http://" + p.addr}, d, e, m, h}
 }
 
 // A model is the built-in one, watched and held: how far answers grow is decided
