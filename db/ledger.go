@@ -80,6 +80,29 @@ func (d *DB) Spending(ctx context.Context, from, to time.Time) (list []Spending,
 	return list, err
 }
 
+// A Cost is what a day cost, all users together.
+type Cost struct {
+	Day    time.Time // its first moment, UTC
+	Micros int64
+}
+
+// CostsAfter sums up the ledger rows after the given one by day, and returns the number
+// of the last row there is.
+func (d *DB) CostsAfter(ctx context.Context, after int64) (list []Cost, last int64, err error) {
+	last = after
+	err = d.readOne(ctx, func(c *conn) error {
+		return c.query(sqlSelectCostsAfter, []any{after}, func(r row) error {
+			var v Cost
+			var newest int64
+			err := r.scan(&v.Day, &v.Micros, &newest)
+			last = max(last, newest)
+			list = append(list, v)
+			return err
+		})
+	})
+	return list, last, err
+}
+
 // A Correction changes what a request cost, by hand.
 type Correction struct {
 	RequestID int64
@@ -143,6 +166,8 @@ const (
 	sqlSelectSpending = `SELECT at - at % 86400000, user_id, sum(kind = 'charge'), sum(CASE WHEN kind = 'charge' THEN micros ELSE 0 END),
 		sum(CASE WHEN kind = 'adjustment' THEN micros ELSE 0 END), sum(CASE WHEN kind = 'waste' THEN micros ELSE 0 END),
 		sum(CASE WHEN kind = 'refund' THEN micros ELSE 0 END) FROM ledger WHERE id > ? AND id <= ? GROUP BY 1, 2 ORDER BY 1, 2`
+
+	sqlSelectCostsAfter = `SELECT at - at % 86400000, sum(micros), max(id) FROM ledger WHERE id > ? GROUP BY 1`
 
 	sqlSelectCorrection = `SELECT a.action, a.object, a.reason, coalesce((SELECT l.micros FROM ledger l
 		WHERE l.request_id = ?1 AND l.kind IN ('adjustment', 'refund') AND l.tx = a.tx), 0) FROM audit a WHERE a.key = ?2`

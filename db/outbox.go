@@ -420,6 +420,20 @@ func (d *DB) Outbox(ctx context.Context, f OutboxFilter) (list []Outgoing, err e
 	return list, err
 }
 
+// Troubled returns the webhook ids of what waits for a person in a state, the oldest
+// first, up to most.
+func (d *DB) Troubled(ctx context.Context, state chat.EffectState, most int) (ids []string, err error) {
+	err = d.readOne(ctx, func(c *conn) error {
+		return c.query(sqlSelectTroubled, []any{state, most}, func(r row) error {
+			var id string
+			err := r.scan(&id)
+			ids = append(ids, id)
+			return err
+		})
+	})
+	return ids, err
+}
+
 func nullZero(n int) any {
 	if n == 0 {
 		return nil
@@ -481,6 +495,8 @@ const (
 		SELECT ?1, coalesce(max(n), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7 FROM callbacks WHERE outbox_id = ?1`
 
 	sqlInsertAudit = `INSERT INTO audit (at, actor, action, object, reason, key, tx) VALUES (?, ?, ?, ?, ?, ?, ?)`
+
+	sqlSelectTroubled = `SELECT webhook_id FROM outbox WHERE (state IN ('dead', 'timed_out') OR state = 'refused') AND state = ? ORDER BY id LIMIT ?`
 
 	sqlSelectOutbox = sqlOutgoingColumns + ` WHERE o.id < ? ORDER BY o.id DESC LIMIT ?`
 

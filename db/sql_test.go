@@ -69,6 +69,7 @@ var mayScan = map[string]map[string]string{
 	"sqlCountOpen":            {"requests_open": "only what is open is in this partial index"},
 	"sqlCountDue":             {"outbox_due": "only what waits is in this partial index"},
 	"sqlCountAwaiting":        {"outbox_awaiting": "only what is awaited is in this partial index"},
+	"sqlSelectTroubled":       {"outbox_troubled": "only what waits for a person is in this partial index"},
 	"sqlCountTroubled":        {"outbox_troubled": "only what waits for a person is in this partial index"},
 	"sqlSelectNewest":         {"requests": "from the end, a hundred rows at the most"},
 	"sqlSearchTail":           {"messages_tx": "from the end, which is the newest, as far as the index is behind", "conversations_named": "likewise"},

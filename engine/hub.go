@@ -20,7 +20,7 @@ type Event struct {
 // matter: of each request and conversation it gets the last.
 type Hub struct {
 	mu       sync.Mutex
-	watchers map[int64]map[*Watcher]bool // by user
+	watchers map[int64]map[*Watcher]bool // by user; everybody's under everyone
 	closed   bool
 }
 
@@ -35,6 +35,13 @@ type Watcher struct {
 }
 
 func newHub() *Hub { return &Hub{watchers: map[int64]map[*Watcher]bool{}} }
+
+// everyone stands for all users; no user has this number.
+const everyone = 0
+
+// WatchAll opens a feed that is woken by whatever happens to anybody, and says no more
+// than that: Take has nothing. The caller must Close it.
+func (h *Hub) WatchAll() *Watcher { return h.Watch(everyone) }
 
 // Watch opens a feed of a user's events. The caller must Close it.
 func (h *Hub) Watch(user int64) *Watcher {
@@ -81,16 +88,24 @@ func (w *Watcher) Close() {
 func (h *Hub) publish(user int64, ev Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	for w := range h.watchers[everyone] {
+		w.tell()
+	}
 	for w := range h.watchers[user] {
 		k := [2]string{ev.SessionID, ev.RequestID}
 		if _, ok := w.pending[k]; !ok {
 			w.order = append(w.order, k)
 		}
 		w.pending[k] = ev
-		select {
-		case w.wake <- struct{}{}:
-		default:
-		}
+		w.tell()
+	}
+}
+
+// tell wakes whoever watches, once for all that came since.
+func (w *Watcher) tell() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
 	}
 }
 

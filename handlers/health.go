@@ -45,12 +45,7 @@ func (s *server) getEvents(w http.ResponseWriter, r *http.Request) error {
 	}
 	watch := s.Engine.Events().Watch(s.user(r))
 	defer watch.Close()
-	v := &viewer{s: s, w: w, rc: http.NewResponseController(w), ctx: r.Context()}
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream; charset=utf-8")
-	h.Set("Cache-Control", "no-store, no-transform")
-	h.Set("X-Accel-Buffering", "no")
-	w.WriteHeader(http.StatusOK)
+	v := s.feed(w, r)
 	if r.Method == http.MethodHead {
 		return nil
 	}
@@ -79,5 +74,70 @@ func (s *server) getEvents(w http.ResponseWriter, r *http.Request) error {
 		if err := v.flush(); err != nil {
 			return errHangUp
 		}
+	}
+}
+
+// feed begins the answer of a feed.
+func (s *server) feed(w http.ResponseWriter, r *http.Request) *viewer {
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("Cache-Control", "no-store, no-transform")
+	h.Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	return &viewer{s: s, w: w, rc: http.NewResponseController(w), ctx: r.Context()}
+}
+
+const (
+	opsEvery = 500 * time.Millisecond // between two events of the feed of operations, however much happens
+	opsStale = 5 * time.Second        // figures are that old at most, where nothing happens
+)
+
+// getOpsEvents is the feed of a tab of operations: that of its user, and "changed" when
+// anything happened to anybody, at most twice a second. It says no more than that:
+// whoever hears it reads the page again.
+func (s *server) getOpsEvents(w http.ResponseWriter, r *http.Request) error {
+	in, err := s.DB.Instance(r.Context())
+	if err != nil {
+		return err
+	}
+	own, all := s.Engine.Events().Watch(s.user(r)), s.Engine.Events().WatchAll()
+	defer own.Close()
+	defer all.Close()
+	v := s.feed(w, r)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	v.event("hello", "", map[string]any{"epoch": in.Epoch, "serverTime": chat.Stamp{Time: time.Now()}})
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		if err := v.flush(); err != nil {
+			return errHangUp
+		}
+		// First the pause, in which events gather; then the wait for one.
+		t.Reset(opsEvery)
+		for paused, wake := true, (<-chan struct{})(nil); ; {
+			select {
+			case _, open := <-wake:
+				if !open {
+					return nil
+				}
+			case <-t.C:
+				if paused {
+					paused, wake = false, all.Wake()
+					t.Reset(opsStale)
+					continue
+				}
+			case <-r.Context().Done():
+				return errHangUp
+			case <-s.closing:
+				return nil
+			}
+			break
+		}
+		for _, ev := range own.Take() {
+			v.event(ev.Type, "", ev)
+		}
+		v.event("changed", "", map[string]any{})
 	}
 }

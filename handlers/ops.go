@@ -172,37 +172,42 @@ func (s *server) postRedrive(w http.ResponseWriter, r *http.Request) error {
 	}
 	ids, more, err := body.IDs, false, nil
 	if state != "" {
-		list, err := s.DB.Outbox(r.Context(), db.OutboxFilter{State: state, Limit: redrivesMost + 1})
-		if err != nil {
+		if ids, err = s.DB.Troubled(r.Context(), state, redrivesMost+1); err != nil {
 			return err
 		}
-		if more = len(list) > redrivesMost; more {
-			list = list[:redrivesMost]
-		}
-		for _, o := range list {
-			ids = append(ids, o.WebhookID)
+		if more = len(ids) > redrivesMost; more {
+			ids = ids[:redrivesMost]
 		}
 	}
 	out := struct {
 		Results []redriven `json:"results"`
 		More    bool       `json:"more"` // of that state: ask again
-	}{[]redriven{}, more}
+	}{More: more}
+	if out.Results, err = s.redrive(r, ids, body.Reason); err != nil {
+		return err
+	}
+	s.writeJSON(w, http.StatusOK, out)
+	return nil
+}
+
+// redrive sends several rows again and says of each what came of it.
+func (s *server) redrive(r *http.Request, ids []string, reason string) ([]redriven, error) {
+	list := []redriven{}
 	for _, id := range ids {
 		one := redriven{ID: id}
-		o, err := s.resolveOne(r, id, db.Redrive, body.Reason)
+		o, err := s.resolveOne(r, id, db.Redrive, reason)
 		if err != nil {
 			var p *chat.Problem
 			if errors.As(err, &p) && p.Code == "bad_request" {
-				return err // of the reason, which is that of all
+				return nil, err // of the reason, which is that of all
 			}
 			one.Error = s.told(r, err)
 		} else {
 			one.State = o.State
 		}
-		out.Results = append(out.Results, one)
+		list = append(list, one)
 	}
-	s.writeJSON(w, http.StatusOK, out)
-	return nil
+	return list, nil
 }
 
 // correct returns a handler that changes what a request cost, by hand, once for each

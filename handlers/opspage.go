@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -124,7 +123,7 @@ func (s *server) getOps(w http.ResponseWriter, r *http.Request) error {
 		Frame: chatPage.Frame, Currency: s.Currency, Next: next, Examined: db.Examined, Now: now,
 		Filter: views.OpsFilter{State: string(f.State), Decision: string(f.Decision), View: f.View, ID: f.ID, Before: f.Before, Limit: f.Limit},
 	}
-	if p.Totals, err = s.totals(r.Context(), now); err != nil {
+	if p.Stats, err = s.opsStats(r.Context(), now); err != nil {
 		return err
 	}
 	for _, v := range list {
@@ -138,23 +137,13 @@ func (s *server) getOps(w http.ResponseWriter, r *http.Request) error {
 	return s.writePage(w, r, http.StatusOK, views.Ops(p))
 }
 
-// totals are the numbers of the strip.
-func (s *server) totals(ctx context.Context, now time.Time) (views.OpsTotals, error) {
-	t, err := s.DB.Totals(ctx)
-	v := views.OpsTotals{Waiting: t.Waiting, Running: t.Running, Outbox: t.Outbox, Awaiting: t.Awaiting, Troubled: t.Troubled, Bytes: t.Bytes}
-	if !t.Oldest.IsZero() {
-		v.Oldest = now.Sub(t.Oldest)
-		v.Stuck = v.Oldest > db.StuckAfter
-	}
-	return v, err
-}
-
 // getOutboxPage is the outbox for people.
 func (s *server) getOutboxPage(w http.ResponseWriter, r *http.Request) error {
-	return s.outboxPage(w, r, http.StatusOK, nil)
+	return s.outboxPage(w, r, http.StatusOK, func(*views.OutboxPage) {})
 }
 
-func (s *server) outboxPage(w http.ResponseWriter, r *http.Request, status int, problem *chat.Problem) error {
+// outboxPage writes that page, changed by what a form of it led to.
+func (s *server) outboxPage(w http.ResponseWriter, r *http.Request, status int, change func(*views.OutboxPage)) error {
 	f, err := outboxFilter(r)
 	if err != nil {
 		return err
@@ -169,7 +158,7 @@ func (s *server) outboxPage(w http.ResponseWriter, r *http.Request, status int, 
 	if err != nil {
 		return err
 	}
-	p := views.OutboxPage{Frame: chatPage.Frame, State: string(f.State), States: outboxStates, Error: problem, Done: r.URL.Query().Get("done") != ""}
+	p := views.OutboxPage{Frame: chatPage.Frame, State: string(f.State), States: outboxStates, Done: r.URL.Query().Get("done") != ""}
 	if len(list) > most {
 		list = list[:most]
 		p.Next = strconv.FormatInt(list[most-1].ID, 10)
@@ -181,6 +170,14 @@ func (s *server) outboxPage(w http.ResponseWriter, r *http.Request, status int, 
 		}
 		p.Rows = append(p.Rows, row)
 	}
+	if f.State == chat.EffectDead || f.State == chat.EffectTimedOut {
+		ids, err := s.DB.Troubled(r.Context(), f.State, redrivesMost)
+		if err != nil {
+			return err
+		}
+		p.Count = len(ids)
+	}
+	change(&p)
 	return s.writePage(w, r, status, views.Outbox(p))
 }
 
@@ -189,21 +186,48 @@ func (s *server) postOutbox(w http.ResponseWriter, r *http.Request) error {
 	if err := r.ParseForm(); err != nil {
 		return badRequest("The form cannot be read.")
 	}
-	do := r.PostForm.Get("do")
-	if !slices.Contains([]string{db.Redrive, db.Abandon, db.Compensate}, do) {
-		return badRequest("do is redrive, abandon or compensate.")
+	do, reason := r.PostForm.Get("do"), r.PostForm.Get("reason")
+	var results []redriven
+	var err error
+	switch do {
+	case db.Redrive, db.Abandon, db.Compensate:
+		_, err = s.resolveOne(r, r.PostForm.Get("id"), do, reason)
+	case "redrive-all":
+		results, err = s.redriveState(r, reason)
+	default:
+		return badRequest("do is redrive, abandon, compensate or redrive-all.")
 	}
-	_, err := s.resolveOne(r, r.PostForm.Get("id"), do, r.PostForm.Get("reason"))
-	var p *chat.Problem
 	if err != nil {
-		if p = s.told(r, err); p.Status >= 500 {
+		p := s.told(r, err)
+		if p.Status >= 500 {
 			return err
 		}
-		return s.outboxPage(w, r, p.Status, p)
+		return s.outboxPage(w, r, p.Status, func(v *views.OutboxPage) { v.Error, v.Reason = p, reason })
+	}
+	if do == "redrive-all" {
+		return s.outboxPage(w, r, http.StatusOK, func(v *views.OutboxPage) {
+			v.Done = true
+			for _, one := range results {
+				v.Results = append(v.Results, views.Redriven(one))
+			}
+		})
 	}
 	q := r.URL.Query()
 	q.Set("done", "1")
 	q.Del("before")
 	http.Redirect(w, r, "/ops/outbox?"+q.Encode(), http.StatusSeeOther)
 	return nil
+}
+
+// redriveState sends all again that are in the state of the page.
+func (s *server) redriveState(r *http.Request, reason string) ([]redriven, error) {
+	f, err := outboxFilter(r)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := s.DB.Troubled(r.Context(), f.State, redrivesMost)
+	if err != nil {
+		return nil, err
+	}
+	return s.redrive(r, ids, reason)
 }

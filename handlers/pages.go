@@ -36,6 +36,7 @@ func (s *server) pages(r chi.Router) {
 	r.Get("/ops/requests/{requestID}", s.page(s.getOpsRequestPage))
 	r.Post("/ops/requests/{requestID}", s.page(s.postOpsRequest))
 	r.Get("/ops/audit", s.page(s.getAuditPage))
+	r.Post("/ops/verify", s.page(s.postVerifyPage))
 	r.Get("/ops/outbox", s.page(s.getOutboxPage))
 	r.Post("/ops/outbox", s.page(s.postOutbox))
 	r.Post("/settings/account", s.page(s.postAccount))

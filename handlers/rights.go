@@ -73,6 +73,7 @@ var rights = map[string]right{
 	"GET /api/ops/requests/{requestID}":           operators,
 	"POST /api/ops/requests/{requestID}/release":  operators,
 	"GET /api/ops/audit":                          operators,
+	"GET /api/ops/events":                         operators,
 	"GET /api/ops/requests":                       operators,
 	"POST /api/ops/verify":                        operators,
 	"GET /api/ops/spending":                       operators,
@@ -102,6 +103,7 @@ var rights = map[string]right{
 	"GET /ops/requests/{requestID}":     watchers,
 	"POST /ops/requests/{requestID}":    watchers,
 	"GET /ops/audit":                    watchers,
+	"POST /ops/verify":                  watchers,
 	"GET /ops/outbox":                   watchers,
 	"POST /ops/outbox":                  watchers,
 	"GET /lab":                          watchers, // it starts programs

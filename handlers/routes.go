@@ -66,6 +66,7 @@ func (s *server) here(r chi.Router) {
 		r.Get("/ops/requests/{requestID}", s.handle(s.getOpsRequest))
 		r.Post("/ops/requests/{requestID}/release", s.handle(s.postRelease))
 		r.Get("/ops/audit", s.handle(s.listAudit))
+		r.Get("/ops/events", s.handle(s.getOpsEvents))
 		r.Post("/ops/verify", s.handle(s.postVerify))
 		r.Get("/ops/spending", s.handle(s.getSpending))
 		r.Post("/ops/requests/{requestID}/refund", s.handle(s.correct("refund")))

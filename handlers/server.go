@@ -72,6 +72,7 @@ type server struct {
 
 	importing sync.Mutex // held by the one import that runs
 	labs      labRuns
+	costs     costs
 }
 
 // New returns the handler.

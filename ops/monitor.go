@@ -44,6 +44,7 @@ type Monitor struct {
 	before  int64 // attempts that are older than this life
 	alerts  *alerts
 	running sync.WaitGroup
+	ctx     context.Context // of what runs; ends with stop
 	stop    context.CancelFunc
 
 	verifying sync.Mutex // held by the one check that runs
@@ -51,6 +52,7 @@ type Monitor struct {
 	mu       sync.Mutex
 	last     CheckUp // under mu
 	checking bool    // under mu
+	done     int     // under mu; invariants that the check that runs has been through
 }
 
 // New returns a monitor of a file that nobody works on yet: what it calls the attempts
@@ -74,16 +76,16 @@ func New(ctx context.Context, o Options) (*Monitor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Monitor{o: o, started: time.Now(), before: n.Attempts, alerts: newAlerts(o.Rules, o.Log), stop: func() {}}, nil
+	m := &Monitor{o: o, started: time.Now(), before: n.Attempts, alerts: newAlerts(o.Rules, o.Log)}
+	m.ctx, m.stop = context.WithCancel(context.Background())
+	return m, nil
 }
 
 // Start begins to look. Stop ends that.
 func (m *Monitor) Start() {
-	ctx, cancel := context.WithCancel(context.Background())
-	m.stop = cancel
-	m.running.Go(func() { m.every(ctx, m.o.Every, m.o.Every, m.look) })
+	m.running.Go(func() { m.every(m.ctx, m.o.Every, m.o.Every, m.look) })
 	if m.o.VerifyEvery > 0 {
-		m.running.Go(func() { m.every(ctx, firstCheck, m.o.VerifyEvery, m.scheduled) })
+		m.running.Go(func() { m.every(m.ctx, firstCheck, m.o.VerifyEvery, m.scheduled) })
 	}
 }
 
@@ -94,7 +96,7 @@ const firstCheck = time.Minute
 
 // Stop returns when nothing of the monitor runs any more; a check that runs is given up.
 func (m *Monitor) Stop() {
-	m.stop()
+	m.set(m.stop) // then Begin begins nothing more
 	m.running.Wait()
 }
 

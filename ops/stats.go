@@ -357,7 +357,7 @@ func (m *Monitor) checkUp(n db.Counts) CheckUp {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.last
-	c.EverySeconds, c.Running = m.o.VerifyEvery.Seconds(), m.checking
+	c.EverySeconds, c.Running, c.Done = m.o.VerifyEvery.Seconds(), m.checking, m.done
 	if c.At.IsZero() {
 		return c
 	}

@@ -14,7 +14,8 @@ import (
 type CheckUp struct {
 	EverySeconds float64    `json:"everySeconds"` // 0: only when asked
 	Running      bool       `json:"running"`
-	At           chat.Stamp `json:"at"` // when it began; null before the first
+	Done         int        `json:"done"` // invariants that the one that runs has been through
+	At           chat.Stamp `json:"at"`   // when it began; null before the first
 	TookMS       int64      `json:"tookMs"`
 	Checks       int        `json:"checks"`
 	Violations   int        `json:"violations"` // invariants that do not hold
@@ -40,7 +41,7 @@ func (m *Monitor) Verify(ctx context.Context, gently bool) ([]db.Check, error) {
 		return nil, ErrVerifying
 	}
 	defer m.verifying.Unlock()
-	m.set(func() { m.checking = true })
+	m.set(func() { m.checking, m.done = true, 0 })
 	defer m.set(func() { m.checking = false })
 	started := time.Now()
 	checks, intents, err := m.verify(ctx, gently)
@@ -75,6 +76,7 @@ func (m *Monitor) verify(ctx context.Context, gently bool) (checks []db.Check, i
 			return nil, 0, err
 		}
 		checks = append(checks, k)
+		m.set(func() { m.done = len(checks) })
 		if !gently {
 			continue
 		}
@@ -85,6 +87,22 @@ func (m *Monitor) verify(ctx context.Context, gently bool) (checks []db.Check, i
 		}
 	}
 	return checks, n.Intents, nil
+}
+
+// Begin begins a check that somebody asked for and does not wait for; Stop gives it up.
+// One that runs already will do.
+func (m *Monitor) Begin() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.checking || m.ctx.Err() != nil {
+		return
+	}
+	m.checking, m.done = true, 0 // said before it is so: who looks now sees that it begins
+	m.running.Go(func() {
+		if _, err := m.Verify(m.ctx, false); err != nil && !errors.Is(err, ErrVerifying) && m.ctx.Err() == nil {
+			m.o.Log.Error("the invariants could not be checked", "error", err)
+		}
+	})
 }
 
 func (m *Monitor) set(fn func()) {

@@ -19,6 +19,7 @@ import { help } from './help.js';
 import { page } from './html.js';
 import { layers } from './layers.js';
 import { Log, all } from './log.js';
+import { Ops } from './ops.js';
 import { Outbox, attemptOf, judge } from './outbox.js';
 import { Queue } from './queue.js';
 import { Panel } from './panel.js';
@@ -678,5 +679,11 @@ if (storageWorks()) {
   help();
   const none = { session: () => '', busy: () => false, standing: () => {}, leaving: () => {}, deleted: () => {} };
   if ($('#composer')) new Chat();
-  else new Sidebar({ fetch: call, chat: none }).start();
+  else {
+    const main = $('main.ops');
+    const ops = main && new Ops({ element: main, fetch: call });
+    const side = new Sidebar({ fetch: call, chat: none, url: main?.dataset.live, more: () => ops?.changed() });
+    ops?.start(side);
+    side.start();
+  }
 }

@@ -18,9 +18,13 @@ export class Feed {
    * @param {(url: string, init?: RequestInit) => Promise<Response>} of.fetch
    * @param {(sessions: string[]) => void} of.changed these conversations may have changed; "" is any
    * @param {() => void} of.restored the database is another than this page was made from
+   * @param {string} [of.url] of another feed that tells this and more
+   * @param {() => void} [of.more] it told that more
    */
-  constructor({ fetch, changed, restored }) {
+  constructor({ fetch, changed, restored, url = '/api/events', more = () => {} }) {
     this.fetch = fetch;
+    this.url = url;
+    this.more = more;
     this.changed = changed;
     this.restored = restored;
   }
@@ -62,7 +66,7 @@ export class Feed {
     let watch = setTimeout(stop, silence);
     let heard = false;
     try {
-      const response = await this.fetch('/api/events', { headers: { Accept: 'text/event-stream' }, redirect: 'error', cache: 'no-store', signal: line.signal });
+      const response = await this.fetch(this.url, { headers: { Accept: 'text/event-stream' }, redirect: 'error', cache: 'no-store', signal: line.signal });
       if (response.status !== 200 || !response.headers.get('Content-Type')?.startsWith('text/event-stream') || !response.body) return false;
       const decoder = new Decoder();
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -72,7 +76,9 @@ export class Feed {
         clearTimeout(watch);
         watch = setTimeout(stop, silence);
         const events = decoder.push(value);
-        if (events.length > 0) this.changed(events.map((event) => this.#hear(event)));
+        const told = events.filter(({ event }) => event !== 'changed');
+        if (told.length > 0) this.changed(told.map((event) => this.#hear(event)));
+        if (events.some(({ event }) => event === 'changed' || event === 'hello')) this.more();
         heard ||= events.length > 0;
       }
     } finally {

@@ -212,7 +212,7 @@ function settled(article) {
  * is just being pressed.
  * @param {Element} here @param {Element} fresh
  */
-function sync(here, fresh) {
+export function sync(here, fresh) {
   if (here.classList.contains('editing')) return;
   if (here.className === 'body') {
     if (asServed(here) !== fresh.innerHTML.trim()) here.replaceWith(document.adoptNode(fresh));
@@ -243,5 +243,5 @@ function sync(here, fresh) {
 /** @param {Node} a on screen @param {Node} b from the server: whether they are the same thing, whatever it says */
 function alike(a, b) {
   if (!(a instanceof HTMLElement && b instanceof HTMLElement)) return a.nodeName === b.nodeName;
-  return a.localName === b.localName && a.classList[0] === b.classList[0] && a.dataset.action === b.dataset.action && a.dataset.decision === b.dataset.decision && a.dataset.model === b.dataset.model;
+  return a.localName === b.localName && a.classList[0] === b.classList[0] && a.dataset.action === b.dataset.action && a.dataset.decision === b.dataset.decision && a.dataset.model === b.dataset.model && a.dataset.key === b.dataset.key;
 }

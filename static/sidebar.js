@@ -50,14 +50,16 @@ export class Sidebar {
    * @param {object} of
    * @param {(url: string, init?: RequestInit) => Promise<Response>} of.fetch
    * @param {Chat} of.chat
+   * @param {string} [of.url] of a feed that tells more than what happens to conversations
+   * @param {() => void} [of.more] it told more
    */
-  constructor({ fetch, chat }) {
+  constructor({ fetch, chat, url, more }) {
     this.fetch = fetch;
     this.chat = chat;
     this.rows = new Rows($('#conversations'));
     this.toast = new Toast($('#toast'));
     this.menu = new RowMenu($('#row-menu'), (what, id) => this.#act(what, id));
-    this.feed = new Feed({ fetch, changed: (sessions) => this.#changed(sessions), restored: () => location.reload() });
+    this.feed = new Feed({ fetch, changed: (sessions) => this.#changed(sessions), restored: () => location.reload(), url, more });
     this.#title = document.title.replace(/ · Semel$/, '');
     this.#archived = $('#conversations').dataset.archived !== undefined;
     this.entries = this.rows.read();

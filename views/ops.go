@@ -15,41 +15,12 @@ import (
 type OpsPage struct {
 	Frame
 	Currency string
-	Totals   OpsTotals
+	Stats    OpsStats
 	Filter   OpsFilter
 	Rows     []OpsRow
 	Next     int64 // the next page begins before it; 0: there is none
 	Examined int   // with a filter: how many requests were looked at
 	Now      time.Time
-}
-
-// OpsTotals are the numbers of the strip.
-type OpsTotals struct {
-	Waiting, Running           int
-	Oldest                     time.Duration // the age of the oldest unfinished request; 0: there is none
-	Stuck                      bool          // it is too old
-	Outbox, Awaiting, Troubled int           // effects
-	Bytes                      int64         // of the database
-}
-
-// A figure is one number of the strip.
-type figure struct {
-	name, value string
-	trouble     bool
-}
-
-func (p OpsPage) figures() []figure {
-	l, t := p.Locale, p.Totals
-	number := func(n int) string { return l.Number(int64(n)) }
-	return []figure{
-		{l.T("ops.figure.waiting"), number(t.Waiting), false},
-		{l.T("ops.figure.running"), number(t.Running), false},
-		{l.T("ops.figure.oldest"), l.age(t.Oldest), t.Stuck},
-		{l.T("ops.figure.outbox"), number(t.Outbox), false},
-		{l.T("ops.figure.awaiting"), number(t.Awaiting), false},
-		{l.T("ops.figure.troubled"), number(t.Troubled), t.Troubled > 0},
-		{l.T("ops.figure.size"), l.size(t.Bytes), false},
-	}
 }
 
 // A savedView is a filter by name.
@@ -193,6 +164,16 @@ type OutboxPage struct {
 	Done   bool   // something was just done
 	Error  *chat.Problem
 	Reason string // what a refused form had
+	Count  int    // of that state, where all of them can be sent again
+	// Results are what came of each of many.
+	Results []Redriven
+}
+
+// A Redriven says what came of one that was sent again.
+type Redriven struct {
+	ID    string
+	State chat.EffectState
+	Error *chat.Problem
 }
 
 // An OutboxRow is one row of the outbox.
