@@ -604,8 +604,12 @@ func TestS42RepeatsThatArriveDuringTheAcceptanceAreNotCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for _, limit := range []int{1, 20} { // none left for a repeat, and some
-			r := newRig(t, func(o *engine.Options) { o.PerUserPerMinute, o.Queue = limit, limit }, llmtest.Answer("answer"))
+			faults := &dbtest.Faults{}
+			r := openRig(t, filepath.Join(t.TempDir(), "test.db"), faults,
+				func(o *engine.Options) { o.PerUserPerMinute, o.Queue = limit, limit }, llmtest.New(llmtest.Answer("answer")))
 			id := newID()
+			accepted := make(chan struct{})
+			faults.Hold("COMMIT", accepted)
 			var wg sync.WaitGroup
 			for range 100 {
 				wg.Go(func() {
@@ -614,6 +618,8 @@ func TestS42RepeatsThatArriveDuringTheAcceptanceAreNotCounted(t *testing.T) {
 					}
 				})
 			}
+			synctest.Wait() // all have arrived
+			close(accepted)
 			wg.Wait()
 			r.answered(id, "answer")
 			for range limit - 1 { // the rest of the allowance is there

@@ -35,6 +35,28 @@ type Faults struct {
 	seen   []string
 	record bool
 	counts map[string]int
+	held   string
+	hold   <-chan struct{}
+}
+
+// Hold makes the next statement that contains match wait until release is closed.
+func (f *Faults) Hold(match string, release <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held, f.hold = match, release
+}
+
+// wait lets the statement go on when it may.
+func (f *Faults) wait(sql string) {
+	f.mu.Lock()
+	var hold <-chan struct{}
+	if f.hold != nil && strings.Contains(sql, f.held) {
+		hold, f.hold = f.hold, nil
+	}
+	f.mu.Unlock()
+	if hold != nil {
+		<-hold
+	}
 }
 
 // Arm makes the statement after skip others that contain match fail once.
@@ -160,6 +182,7 @@ type faultyStmt struct {
 }
 
 func (s *faultyStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	s.conn.faults.wait(s.sql)
 	mode, fault := s.conn.faults.take(s.sql)
 	if fault != nil && mode == NotStored {
 		if s.sql == "COMMIT" {
