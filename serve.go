@@ -151,12 +151,18 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 	}
 	log.Info("serving", "url", url, "version", versionText(), "database", cfg.DB,
 		"mode", mode, "ready_after", time.Since(started).Round(time.Millisecond).String())
+	if err := notify("READY=1"); err != nil {
+		log.Error("the service manager cannot be told that we are ready", "error", err)
+	}
+	watching, unwatch := context.WithCancel(context.Background())
+	defer unwatch()
+	go watch(watching, watchdogEvery(), d.Ping, e.Beats, log)
 	select {
 	case err = <-served:
 	case <-ctx.Done():
 		log.Info("stopping", "why", context.Cause(ctx).Error(), "drain", cfg.Server.Drain.String())
 	}
-	err = errors.Join(err, shutdown(e, h, srv, cfg.Server.Drain))
+	err = errors.Join(err, notify("STOPPING=1"), shutdown(e, h, srv, cfg.Server.Drain))
 	// What a provider counts, to compare with its bill.
 	log.Info("stopped", "prompts_sent", transport.Calls())
 	return err

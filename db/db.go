@@ -73,6 +73,7 @@ type DB struct {
 	horizon atomic.Int64
 
 	texts  texts
+	epoch  int64       // not changed after Open
 	gaps   []gap       // what restores lost; not changed after Open
 	buried atomic.Bool // there are tombstones, or will be when the next commit is through
 	chosen atomic.Bool // likewise settings
@@ -183,7 +184,7 @@ func Open(o Options) (_ *DB, err error) {
 		return nil, err
 	}
 	var horizon int64
-	if _, err := d.writer.queryRow(sqlSelectTx, nil, &d.tx, &horizon); err != nil {
+	if _, err := d.writer.queryRow(sqlSelectTx, nil, &d.tx, &horizon, &d.epoch); err != nil {
 		return nil, err
 	}
 	d.horizon.Store(horizon)
@@ -243,6 +244,9 @@ func (d *DB) PurgeHorizon() time.Time {
 	}
 	return time.Time{}
 }
+
+// Epoch is the number of this life of the file: a restore begins another.
+func (d *DB) Epoch() int64 { return d.epoch }
 
 // Path returns the path of the database file.
 func (d *DB) Path() string { return d.path }
@@ -434,4 +438,4 @@ func ms(t time.Time) any {
 
 const sqlSelectAnyTombstone = `SELECT 1 FROM tombstones LIMIT 1`
 
-const sqlSelectTx = `SELECT tx, purge_horizon FROM instance`
+const sqlSelectTx = `SELECT tx, purge_horizon, epoch FROM instance`

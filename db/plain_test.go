@@ -46,7 +46,7 @@ func openPlain(tb testing.TB, path string) *plain {
 		tb.Fatal(err)
 	}
 	p := &plain{pool: pool, conn: conn, stmts: map[string]*sql.Stmt{}}
-	if err := conn.QueryRowContext(context.Background(), sqlSelectTx).Scan(&p.tx, new(int64)); err != nil {
+	if err := conn.QueryRowContext(context.Background(), sqlSelectTx).Scan(&p.tx, new(int64), new(int64)); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {

@@ -243,13 +243,21 @@ func (e *Engine) Ready(ctx context.Context) error {
 	if t := e.trouble.Load(); t != nil {
 		return errors.New(*t)
 	}
-	if silent := time.Since(*e.reaped.Load()); silent > 4*e.reapEvery() {
-		return fmt.Errorf("the engine has not looked after its work for %s", silent.Round(time.Second))
+	if err := e.Beats(); err != nil {
+		return err
 	}
 	if err := e.clock.trusted(time.Now()); err != nil {
 		return err
 	}
 	return e.db.Ping(ctx)
+}
+
+// Beats returns an error when the engine has not looked after its work for long.
+func (e *Engine) Beats() error {
+	if silent := time.Since(*e.reaped.Load()); silent > 4*e.reapEvery() {
+		return fmt.Errorf("the engine has not looked after its work for %s", silent.Round(time.Second))
+	}
+	return nil
 }
 
 // Events returns the feed of what happens to a user's conversations.

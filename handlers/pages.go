@@ -103,6 +103,7 @@ func (s *server) frame(r *http.Request) views.Frame {
 		Locale:     views.ChooseLocale(chosen.Language, s.Language, r.Header.Get("Accept-Language")),
 		Assets:     views.Assets{Style: static.URL("app.css"), Script: static.URL("chat.js"), Icon: static.URL("icon.svg")},
 		Account:    strconv.FormatInt(s.user(r), 10),
+		Epoch:      s.DB.Epoch(),
 		ServerTime: time.Now().UnixMilli(),
 		Path:       path,
 		To:         to,

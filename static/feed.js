@@ -11,17 +11,19 @@ const silence = 45_000;
 
 export class Feed {
   /** @type {AbortController | undefined} */ #abort;
-  #epoch = 0;
+  #epoch;
 
   /**
    * @param {object} of
+   * @param {number} of.epoch of the database that the page was made from
    * @param {(url: string, init?: RequestInit) => Promise<Response>} of.fetch
    * @param {(sessions: string[]) => void} of.changed these conversations may have changed; "" is any
    * @param {() => void} of.restored the database is another than this page was made from
    * @param {string} [of.url] of another feed that tells this and more
    * @param {() => void} [of.more] it told that more
    */
-  constructor({ fetch, changed, restored, url = '/api/events', more = () => {} }) {
+  constructor({ epoch, fetch, changed, restored, url = '/api/events', more = () => {} }) {
+    this.#epoch = epoch;
     this.fetch = fetch;
     this.url = url;
     this.more = more;
@@ -92,7 +94,7 @@ export class Feed {
   #hear({ event, data }) {
     const { epoch, sessionId = '' } = JSON.parse(data);
     if (event === 'hello') {
-      if (this.#epoch && epoch !== this.#epoch) this.restored();
+      if (epoch !== this.#epoch) this.restored();
       this.#epoch = epoch;
     }
     return sessionId;

@@ -7,12 +7,13 @@ const hello = (epoch) => `event: hello\ndata: {"epoch":${epoch}}\n\n`;
 const change = (id) => `event: conversation\ndata: {"sessionId":"${id}"}\n\n`;
 
 /** A feed over lines that a test writes and cuts. */
-function over() {
+function over(epoch = 1) {
   const lines = [];
   const heard = [];
   let restored = 0;
   let woken;
   const feed = new Feed({
+    epoch,
     fetch: async (url, { signal }) => {
       assert.equal(url, '/api/events');
       const line = { signal };
@@ -115,6 +116,15 @@ test('another epoch is another database', async () => {
   await until(() => heard.length === 2);
   assert.equal(restored(), 0);
   lines[1].write(hello(2));
+  await until(() => restored() === 1);
+  feed.stop();
+});
+
+test('a page that was made before a restore hears of it with the first word', async () => {
+  const { feed, lines, until, restored } = over(1);
+  feed.start();
+  await until(() => lines.length === 1);
+  lines[0].write(hello(2));
   await until(() => restored() === 1);
   feed.stop();
 });

@@ -59,7 +59,7 @@ export class Sidebar {
     this.rows = new Rows($('#conversations'));
     this.toast = new Toast($('#toast'));
     this.menu = new RowMenu($('#row-menu'), (what, id) => this.#act(what, id));
-    this.feed = new Feed({ fetch, changed: (sessions) => this.#changed(sessions), restored: () => location.reload(), url, more });
+    this.feed = new Feed({ epoch: Number(document.body.dataset.epoch), fetch, changed: (sessions) => this.#changed(sessions), restored: () => location.reload(), url, more });
     this.#title = document.title.replace(/ · Semel$/, '');
     this.#archived = $('#conversations').dataset.archived !== undefined;
     this.entries = this.rows.read();

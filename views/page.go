@@ -22,6 +22,7 @@ type Frame struct {
 	Locale     *Locale
 	Assets     Assets
 	Account    string // whose page it is; the browser sends what it kept only under the same
+	Epoch      int64  // of the file it was made from; on another one the page reloads
 	ServerTime int64  // milliseconds, for the clock of the page's scripts
 	Path       string // where what is done at the side leads to
 	To         string // where a change of language leads back to
