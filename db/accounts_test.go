@@ -502,6 +502,11 @@ func TestAccountsAreChangedBesideAServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	addAccount(t, beside, "ada", chat.RoleAdmin)
+	for what, want := range map[string]int64{`SELECT tx FROM instance`: before, `SELECT tx FROM audit`: 0} {
+		if n, err := db.Int(bg, d, what); n != want || err != nil {
+			t.Errorf("%s is %d, %v, want %d", what, n, err, want)
+		}
+	}
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() { addAccount(t, beside, fmt.Sprint("beside", i), chat.RoleMember) })

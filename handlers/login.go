@@ -168,7 +168,7 @@ func (s *server) postLogout(w http.ResponseWriter, r *http.Request) error {
 // A setupLink opens the page that makes the first account, once.
 type setupLink struct {
 	mu     sync.Mutex // held while an account is made: one link makes one
-	digest []byte     // of the token; nil when there is none, or it was used
+	digest []byte     // of the token; nil when there is none. Once there is an account it opens nothing
 	until  time.Time
 }
 
@@ -254,14 +254,12 @@ func (s *server) postFirst(w http.ResponseWriter, r *http.Request) error {
 	}
 	id, err := s.DB.AddAccount(r.Context(), db.NewAccount{Name: name, Role: chat.RoleAdmin, Password: hash, Actor: "setup", First: true})
 	if errors.Is(err, db.ErrNotNow) { // a command was faster
-		s.link.digest = nil
 		http.Redirect(w, r, "/login", http.StatusSeeOther)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	s.link.digest = nil
 	s.Log.Info("the first account is made", "name", name)
 	if err := s.signIn(w, r, id, hash); err != nil {
 		return err

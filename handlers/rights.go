@@ -139,7 +139,7 @@ func (s *server) rightOf(r *http.Request) right {
 		method = http.MethodGet
 	}
 	route := method + " " + s.tree.Find(chi.NewRouteContext(), method, routePath(r))
-	switch may, ok := rights[route]; {
+	switch may, ok := s.rights[route]; {
 	case ok:
 		return may
 	case s.leaves[route]:

@@ -62,6 +62,7 @@ type server struct {
 	Options
 	tree     chi.Routes
 	leaves   map[string]bool // all its routes
+	rights   map[string]right
 	replays  replays
 	hasher   *password.Hasher
 	tickets  tickets
@@ -96,7 +97,7 @@ func New(o Options) *Server {
 	if o.Absolute == 0 {
 		o.Absolute = 7 * 24 * time.Hour
 	}
-	s := &server{Options: o, closing: make(chan struct{}), hasher: password.NewHasher()}
+	s := &server{Options: o, closing: make(chan struct{}), hasher: password.NewHasher(), rights: rights}
 	s.labs.lab, s.labs.log = o.Lab, o.Log
 	return &Server{Handler: s.routes(), s: s}
 }
