@@ -36,7 +36,7 @@ type Rule struct {
 // have happened in it: of two arrivals one repeat is half, and nothing is wrong.
 const (
 	judged        = 10 * time.Minute
-	leastArrivals = 20
+	leastArrivals = 100 // more than somebody who double-clicks to see what happens
 	leastAnswers  = 5
 )
 

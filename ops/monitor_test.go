@@ -161,7 +161,7 @@ func TestAlertsAreOnWhatHappened(t *testing.T) {
 	}
 	inBubble(t, ops.Options{Rules: rules}, func(b *bench) {
 		b.meter.Arrived(chat.DecisionFirst)
-		for range 5 {
+		for range 90 { // as much as somebody does who looks what double clicks do
 			b.meter.Arrived(chat.DecisionReplayed)
 		}
 		for range 4 {
