@@ -81,7 +81,7 @@ func newRoot(environ []string, stderr io.Writer) *cobra.Command {
 	root.RunE = serve.RunE
 	configFlags(root)
 	listenFlag(root)
-	root.AddCommand(serve, backupCommand(environ), restoreCommand(environ), verifyCommand(environ), replayCommand(environ), healthcheckCommand(environ), versionCommand(), configCommand(environ), modelsCommand(environ), userCommand(environ), keyCommand(environ), sinkCommand(stderr),
+	root.AddCommand(serve, backupCommand(environ), restoreCommand(environ), doctorCommand(environ), verifyCommand(environ), replayCommand(environ), healthcheckCommand(environ), versionCommand(), configCommand(environ), modelsCommand(environ), userCommand(environ), keyCommand(environ), sinkCommand(stderr),
 		labCommand(), naiveCommand(stderr))
 	return root
 }

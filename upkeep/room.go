@@ -107,3 +107,10 @@ func takeOn(path string, size int64) (err error) {
 	}()
 	return disk.Reserve(f, size)
 }
+
+// Judge measures the room of the database at path as a keeper would that holds its
+// ballast.
+func Judge(path string) Disk {
+	s, err := disk.At(filepath.Dir(path))
+	return Disk{Free: s.Free, Total: s.Total, Low: err == nil && s.Free < softMark(s.Total), Full: err == nil && s.Free < hardMark(s.Total), Err: err}
+}
