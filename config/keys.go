@@ -265,38 +265,6 @@ func truth[T any](name, doc string, at func(*T) *bool) key[T] {
 	}
 }
 
-// later is a key that this version cannot honour. It may be left empty and is
-// refused otherwise, even at its documented default: who asks for backups every
-// day must not be left without them.
-func later[T any](name string) key[T] {
-	return key[T]{
-		name: name,
-		set: func(_ *T, v value) error {
-			switch s := v.val.(type) {
-			case string:
-				if s == "" || v.text && (s == "0" || s == "false") {
-					return nil
-				}
-			case int64:
-				if s == 0 {
-					return nil
-				}
-			case bool:
-				if !s {
-					return nil
-				}
-			case []any:
-				if len(s) == 0 {
-					return nil
-				}
-			}
-			return errNotSupported
-		},
-	}
-}
-
-var errNotSupported = errors.New("not supported by this version")
-
 func within(n, low, high int64, set func()) error {
 	if n < low || n > high {
 		return fmt.Errorf("must be between %d and %d", low, high)
