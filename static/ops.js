@@ -18,9 +18,11 @@ const all = (from, selector) => [...from.querySelectorAll(selector)];
 export class Ops {
   #paused = false;
   #again = false;
+  #now = false; // the next look is shown at once
   /** @type {Promise<void> | undefined} */ #looking;
   /** @type {Map<string, Element>} what is newer than the screen, by region */ #waiting = new Map();
-  /** @type {Set<string>} rows that were there when the page was paused */ #before = new Set();
+  /** @type {Set<Element>} regions that a pointer is over */ #pointed = new Set();
+  /** @type {Set<string> | undefined} rows that were there when the page was paused, until it has said what is new */ #before;
   /** @type {ReturnType<typeof setTimeout> | undefined} */ #timer;
 
   /**
@@ -34,7 +36,11 @@ export class Ops {
     element.addEventListener('click', (event) => this.#click(event));
     element.addEventListener('submit', (event) => this.#submit(event));
     for (const region of all(element, '[data-fresh]')) {
-      region.addEventListener('pointerleave', () => this.#show(region));
+      region.addEventListener('pointerover', (/** @type {PointerEvent} */ event) => event.pointerType !== 'touch' && this.#pointed.add(region)); // a finger rests nowhere
+      region.addEventListener('pointerleave', () => {
+        this.#pointed.delete(region);
+        this.#show(region);
+      });
       region.addEventListener('focusout', () => setTimeout(() => this.#show(region)));
     }
     for (const box of all(element, '.code')) this.#copyButton(box);
@@ -64,6 +70,8 @@ export class Ops {
   }
 
   async #look() {
+    const now = this.#now;
+    this.#now = false;
     let fresh;
     try {
       const response = await this.fetch(location.pathname + location.search, { headers: { Accept: 'text/html' }, cache: 'no-store', redirect: 'error' });
@@ -74,19 +82,28 @@ export class Ops {
     }
     if (this.#paused) return;
     for (const region of all(this.element, '[data-fresh]')) {
-      const now = fresh.getElementById(region.id);
-      if (!now) continue;
-      this.#waiting.set(region.id, now);
-      this.#show(region);
+      const newer = fresh.getElementById(region.id);
+      if (!newer) continue;
+      this.#waiting.set(region.id, newer);
+      this.#show(region, now);
     }
-    this.#tellNew();
+    const waiting = this.#tellNew();
+    if (this.#before) {
+      const before = this.#before;
+      this.#before = undefined;
+      const here = [...keys(this.element)].filter((key) => !before.has(key));
+      this.#say(t('js.ops.since', { n: here.length + waiting }));
+    }
     this.#follow();
   }
 
-  /** @param {HTMLElement} region brings what waits for it to the screen, unless a person is at it */
-  #show(region) {
+  /**
+   * Brings what waits for a region to the screen, unless a person is at it.
+   * @param {HTMLElement} region @param {boolean} [now] whoever is at it
+   */
+  #show(region, now = false) {
     const fresh = this.#waiting.get(region.id);
-    if (!fresh || this.#busy(region)) return;
+    if (!fresh || (!now && this.#busy(region))) return;
     this.#waiting.delete(region.id);
     sync(region, fresh);
     for (const box of all(region, '.code')) this.#copyButton(box);
@@ -96,13 +113,13 @@ export class Ops {
   /** @param {HTMLElement} region whether a person points at its rows, or writes in it */
   #busy(region) {
     const writes = region.contains(document.activeElement) || region.querySelector('details[open] form') !== null;
-    return writes || (region.dataset.rows !== undefined && matchMedia('(hover: hover)').matches && region.matches(':hover'));
+    return writes || (region.dataset.rows !== undefined && this.#pointed.has(region));
   }
 
-  /** Says how many rows wait. */
+  /** Says how many rows wait. @returns {number} */
   #tellNew() {
     const button = this.element.querySelector('[data-action=fresh]');
-    if (!(button instanceof HTMLElement)) return;
+    if (!(button instanceof HTMLElement)) return 0;
     let n = 0;
     for (const [id, fresh] of this.#waiting) {
       const known = keys(/** @type {Element} */ (document.getElementById(id)));
@@ -110,12 +127,7 @@ export class Ops {
     }
     button.hidden = n === 0;
     button.textContent = t('js.ops.new', { n });
-    if (this.#before.size > 0) {
-      let since = 0;
-      for (const key of keys(this.element)) if (!this.#before.has(key)) since++;
-      this.#say(t('js.ops.since', { n: since + n }));
-      this.#before.clear();
-    }
+    return n;
   }
 
   /** @param {string} text */
@@ -217,6 +229,8 @@ export class Ops {
     } finally {
       button.disabled = false;
       form.closest('details')?.removeAttribute('open');
+      report.focus(); // the form goes
+      this.#now = true; // whoever asked for it wants to see what came of it
       this.changed();
     }
   }
