@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/crypto/argon2"
 	"golang.org/x/text/unicode/norm"
@@ -88,8 +89,12 @@ func Hash(password string) string { return encode(password) }
 
 var b64 = base64.RawStdEncoding
 
+// derived is how often that was done: a test sees by it that as much is done for nobody.
+var derived atomic.Int64
+
 // derive hashes a password in the one form in which keyboards may have typed it.
 func derive(password string, salt []byte, m, t uint32, p uint8) []byte {
+	derived.Add(1)
 	return argon2.IDKey([]byte(norm.NFC.String(password)), salt, t, m, p, length)
 }
 

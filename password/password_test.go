@@ -39,7 +39,17 @@ func TestNobodysPasswordFitsNothing(t *testing.T) {
 	if fits, err := h.Fits(t.Context(), "", ""); fits || err != nil {
 		t.Error(fits, err)
 	}
-	// The same work: by the same parameters.
+	// The same work: as often, by the same parameters.
+	work := func(hash string) int64 {
+		before := derived.Load()
+		if fits, err := h.Fits(t.Context(), "y", hash); fits || err != nil {
+			t.Error(fits, err)
+		}
+		return derived.Load() - before
+	}
+	if one, none := work(Hash("x")), work(""); one != none {
+		t.Errorf("%d hashes for an account, %d for none", one, none)
+	}
 	if hash := Hash("x"); strings.Join(strings.Split(nobody(), "$")[:4], "$") != strings.Join(strings.Split(hash, "$")[:4], "$") {
 		t.Errorf("%s and %s take different times", nobody(), hash)
 	}
