@@ -230,16 +230,16 @@ func (s *server) noSetup(w http.ResponseWriter, r *http.Request) (bool, error) {
 }
 
 func (s *server) postFirst(w http.ResponseWriter, r *http.Request) error {
-	if elsewhere, err := s.noSetup(w, r); err != nil || elsewhere {
-		return err
-	}
 	form, err := s.readForm(w, r)
 	if err != nil {
 		return err
 	}
 	token := form.Get("token")
-	s.link.mu.Lock()
+	s.link.mu.Lock() // before the look, so that who comes second hashes nothing
 	defer s.link.mu.Unlock()
+	if elsewhere, err := s.noSetup(w, r); err != nil || elsewhere {
+		return err
+	}
 	if !s.link.opens(token) {
 		return s.refuseUnset(w, r)
 	}

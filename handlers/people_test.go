@@ -713,7 +713,9 @@ func TestARouteWithoutALineIsForNobody(t *testing.T) {
 	d := openDoor(t)
 	ada, _, _ := d.people()
 	d.handler.ForgetRight("GET /api/models")
-	ada.call("GET", "/api/models", nil).refused(403, "forbidden_role")
+	if p := ada.call("GET", "/api/models", nil).refused(403, "forbidden_role"); !strings.Contains(p.Detail, "rights.go") {
+		t.Errorf("whoever added it is told %q", p.Detail)
+	}
 }
 
 // Whoever is turned away between the look and the start of a request is turned away.

@@ -117,6 +117,9 @@ func TestPeopleFitEveryScreen(t *testing.T) {
 				if width != 320 {
 					tb.shoot(full)
 				}
+				if width != 390 {
+					continue // the rules are about the same page
+				}
 				rules := colours
 				if scheme == "light" {
 					rules = everyRule
