@@ -161,7 +161,7 @@ func TestAReleaseThatWasCutOffIsMadeGood(t *testing.T) {
 func TestOperationsStopAndRetryWhatIsAnothers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(o *engine.Options) { o.Models[0].Rerun = false }, llmtest.Hang(), llmtest.Answer("yes"))
+		r := newRig(t, func(o *engine.Options) { o.Models[0].Rerun = false }, llmtest.Hang(), llmtest.Paced(time.Minute, "y", "es"))
 		id := r.say("hello")
 		r.rest()
 		stop, again := operator, operator
@@ -178,6 +178,7 @@ func TestOperationsStopAndRetryWhatIsAnothers(t *testing.T) {
 			}
 		}
 		// The form of the stop comes once more: it meant another attempt.
+		r.rest()
 		if got, err := r.e.StopByHand(r.ctx, r.key(id), 0, &stop); err != nil || got.State == chat.StateFailed {
 			t.Errorf("%s, %v", got.State, err)
 		}

@@ -59,6 +59,12 @@ func TestOperationsFitEveryScreen(t *testing.T) {
 					name := fmt.Sprintf("ops-%s-%s-%s-%d", page.name, lang, scheme, width)
 					tb.fits(name, width)
 					tb.shoot(name)
+					for _, below := range []string{"charts", "check", "said", "rows"} { // for who looks at the pictures
+						if *screens != "" && js[bool](tb, `!!document.getElementById('%s')`, below) {
+							js[any](tb, `document.getElementById('%s').scrollIntoView({behavior: 'instant'})`, below)
+							tb.shoot(name + "-" + below)
+						}
+					}
 					if (lang == "en") == (scheme == "light") && width != 320 { // the others are as these
 						for _, b := range tb.barriers(everyRule) {
 							t.Errorf("%s: %s", name, b)
