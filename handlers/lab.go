@@ -252,10 +252,8 @@ func (s *server) restart(r *http.Request, l *labRuns, id, fresh string) (string,
 	if err != nil {
 		return "", err
 	}
-	if _, err := l.look(fresh); err != nil { // not the second click
-		if err := l.steer(r.Context(), id, "stop", 0); err != nil {
-			return "", err
-		}
+	if err := l.steer(r.Context(), id, "stop", 0); err != nil {
+		return "", err
 	}
 	run, err := l.begin(c, views.LabRun{ID: fresh, Scenario: old.Scenario, Seed: old.Seed, Runs: old.Runs, Step: old.Step})
 	return run.ID, err

@@ -204,18 +204,19 @@ func TestARunThatNobodyLooksAtEnds(t *testing.T) {
 	l := &drill{}
 	inBubble(t, func(t *testing.T, d *door) {
 		id := d.runs("do", "step")
+		for range 3 { // without scripts the page is looked at now and then
+			time.Sleep(labTime)
+			d.shows(d.stageOf(id), `data-state="paused"`)
+		}
 		watching := d.stream("/lab/runs/"+id+"/events", nil)
 		go io.Copy(io.Discard, watching.res.Body)
+		d.stageOf(id) // and somebody else looks once
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if l.ended.Load() != 0 {
 			t.Fatal("the run has ended although somebody follows it")
 		}
 		watching.close()
-		for range 3 { // without scripts the page is looked at now and then
-			time.Sleep(labTime)
-			d.shows(d.stageOf(id), `data-state="paused"`)
-		}
 		time.Sleep(handlers.LabLinger + time.Second)
 		synctest.Wait()
 		if l.ended.Load() != 1 {

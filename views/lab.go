@@ -262,9 +262,9 @@ func (p LabPage) now(lane int) string {
 	case p.many():
 		left, right := p.Run.findings()
 		if lane == LabNaive {
-			return l.N("stage.findings", int64(left))
+			return l.findings(left)
 		}
-		return l.N("stage.findings", int64(right))
+		return l.findings(right)
 	}
 	s := p.Run.Steps[p.Run.At]
 	if !s.Done[lane] {
@@ -531,9 +531,16 @@ func (r LabResult) outcome() string {
 	return "open"
 }
 
-// about says it in words.
+func (l *Locale) findings(n int) string {
+	if n == 0 {
+		return l.T("stage.findings.none")
+	}
+	return l.N("stage.findings", int64(n))
+}
+
+// aboutRun says it in words.
 func (l *Locale) aboutRun(r LabResult) string {
-	return l.T("stage.run", "seed", strconv.FormatUint(r.Seed, 10), "left", l.N("stage.findings", int64(len(r.Damage))), "right", l.N("stage.findings", int64(len(r.Broken))))
+	return l.T("stage.run", "seed", strconv.FormatUint(r.Seed, 10), "left", l.findings(len(r.Damage)), "right", l.findings(len(r.Broken)))
 }
 
 // failing are the runs in which something does not hold in Semel.
