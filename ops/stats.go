@@ -83,8 +83,8 @@ type Outbox struct {
 	Troubled    int     `json:"troubled"`    // waiting for a person, dead letters among them
 	DeadLetters int     `json:"deadLetters"` // given up
 	OverdueSecs float64 `json:"overdueSeconds"`
-	Delivered   int64   `json:"delivered"`       // in the last hour
-	AverageMS   int64   `json:"averageDelivery"` // of those, from the writing of the row, in milliseconds
+	Delivered   int64   `json:"delivered"`         // in the last hour
+	AverageMS   int64   `json:"averageDeliveryMs"` // of those, from the writing of the row, in milliseconds
 }
 
 // Database is how large the file is.
@@ -359,6 +359,7 @@ func (m *Monitor) checkUp(n db.Counts) CheckUp {
 	c := m.last
 	c.EverySeconds, c.Running, c.Done = m.o.VerifyEvery.Seconds(), m.checking, m.done
 	if c.At.IsZero() {
+		c.Violated = []string{}
 		return c
 	}
 	c.Share = 1
