@@ -166,7 +166,7 @@ func TestAKeyIsInNoAnswerAndInNoLog(t *testing.T) {
 	failed := chat.NewID()
 	all = append(all, d.chat(ask(session, failed, "again")))
 	for _, route := range d.allRoutes(session, id) {
-		if route.method == "GET" && route.pattern != "/api/events" { // which does not end
+		if route.method == "GET" && !strings.HasSuffix(route.pattern, "/events") { // which does not end
 			all = append(all, d.get(route.path))
 		}
 	}
