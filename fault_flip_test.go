@@ -36,7 +36,7 @@ func TestAFlippedBitIsNeverServedAsAnAnswer(t *testing.T) {
 	l.kill()
 	var r struct {
 		Flips, Refused, Found, Kept, Lost, Other, Same int
-		Changed                                 []string
+		Changed                                        []string
 	}
 	runChaos(t, &r, "-flips", strconv.Itoa(*flipsFlag), "-seed", strconv.FormatUint(rng.Uint64(), 10), file)
 	t.Logf("%d bits: %d times the file was refused, %d times it was found, %d times an answer was kept back, "+
