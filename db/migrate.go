@@ -88,7 +88,7 @@ func (d *DB) upgrade(o Options) error {
 	}
 	copy := "what is restored from"
 	if !o.restoring { // else it is a copy itself
-		copy = fmt.Sprintf("%s.v%d-%s.bak", d.path, version, time.Now().UTC().Format("20060102T150405"))
+		copy = fmt.Sprintf("%s.v%d-%s.bak", d.path, version, time.Now().UTC().Format("20060102T150405.000"))
 		// The copy, and what a migration may write anew.
 		if err := d.roomFor(filepath.Dir(d.path), 2); err != nil {
 			return fmt.Errorf("upgrade from version %d to %d (nothing was changed): %w", version, want, err)
@@ -184,29 +184,39 @@ func newerErr(path string, version, want int) error {
 }
 
 // backup writes a checked copy of a file of an earlier version to path, mode 0600. It
-// never replaces a file. The copy is as that version's program left it.
+// never replaces a file, and gets its name when it is checked. The copy is as that
+// version's program left it.
 func (d *DB) backup(path string) (err error) {
 	// Made by us first, because VACUUM INTO would make it readable by others; it
 	// accepts an existing empty file.
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+Incomplete+"*")
 	if err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.Remove(path))
+			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
-	if err := d.copyTo(context.Background(), path); err != nil {
+	if err := f.Close(); err != nil {
 		return err
 	}
-	if err := syncFile(path); err != nil {
+	if err := d.copyTo(context.Background(), f.Name()); err != nil {
 		return err
 	}
-	return d.checkCopy(path)
+	if err := d.checkCopy(f.Name()); err != nil {
+		return err
+	}
+	if err := syncFile(f.Name()); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("%s: %w", path, os.ErrExist)
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(path))
 }
 
 // checkCopy reads the whole copy back: its structure, its references, and that

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,14 +157,15 @@ func TestTheBallastIsGivenUpOnAFullDiskAndTakenOnAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dir := open(t)
 		const ballast, total = 1 << 20, 100 << 20 // low below 10 MiB, full below 5
-		free := int64(50 << 20)
+		var free atomic.Int64
+		free.Store(50 << 20)
 		ballastPath := upkeep.BallastPath(d.Path())
 		held := func() bool { fi, err := os.Stat(ballastPath); return err == nil && fi.Size() == ballast }
 		k := upkeep.New(upkeep.WithSpace(upkeep.Options{DB: d, Every: time.Hour, Keep: 3, Directory: dir, Ballast: ballast}, func() (int64, int64, error) {
 			if held() {
-				return free, total, nil
+				return free.Load(), total, nil
 			}
-			return free + ballast, total, nil
+			return free.Load() + ballast, total, nil
 		}))
 		k.Start()
 		defer k.Stop()
@@ -182,18 +184,18 @@ func TestTheBallastIsGivenUpOnAFullDiskAndTakenOnAgain(t *testing.T) {
 			{"a little room", 6 << 20, true, false, false},
 			{"room", 20 << 20, false, false, true},
 		} {
-			free = step.free
+			free.Store(step.free)
 			after(6 * time.Second)
 			if got := k.Disk(); got.Low != step.low || got.Full != step.full || held() != step.held {
 				t.Errorf("%s: %+v, ballast %t, want low %t, full %t, ballast %t", step.what, got, held(), step.low, step.full, step.held)
 			}
 		}
-		free = 9 << 20
+		free.Store(9 << 20)
 		after(3 * time.Hour)
 		if list, _ := upkeep.Backups(d.Path(), dir); len(list) > 0 {
 			t.Errorf("a backup was made on a disk that is nearly full: %v", list)
 		}
-		free = 50 << 20
+		free.Store(50 << 20)
 		after(2 * time.Hour)
 		if list, _ := upkeep.Backups(d.Path(), dir); len(list) == 0 {
 			t.Error("and none when there was room again")
