@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/a-h/templ"
-
-	"semel/chat"
 )
 
 // OpsStats are how the program is doing.
@@ -242,6 +240,14 @@ func lineOf(values []float64, top float64, tone string) line {
 	return v
 }
 
+// class of a stretch: one that is a lone value is drawn as a dot.
+func (v line) class(stretch string) string {
+	if a, b, _ := strings.Cut(stretch, " "); a == b {
+		return v.tone + " lone"
+	}
+	return v.tone
+}
+
 // niceTop is a round number that is not below v.
 func niceTop(v float64) float64 {
 	if v <= 0 {
@@ -340,5 +346,5 @@ func moment(t time.Time) string {
 	if t.IsZero() {
 		return "–"
 	}
-	return t.UTC().Format(chat.StampFormat)[:16] + " UTC"
+	return t.UTC().Format("2006-01-02 15:04") + " UTC"
 }
