@@ -146,3 +146,11 @@ func retryValue(id string, attempt int64, model string) string {
 	}
 	return id + " " + strconv.FormatInt(attempt, 10) + " " + model
 }
+
+// alarm says what is wrong with the disk.
+func (f Frame) alarm() string {
+	if f.Alarm == "disk_full" {
+		return f.Locale.T("alarm.disk_full")
+	}
+	return f.Locale.T("alarm.disk_low")
+}
