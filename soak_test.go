@@ -182,7 +182,7 @@ func (s *soak) endInOrder(l *life) {
 
 var (
 	stoppedLine    = regexp.MustCompile(`msg=stopped prompts_sent=(\d+)`)
-	dispatchedLine = regexp.MustCompile(`msg=dispatched request_id=(\S+) attempt=(\d+)`)
+	dispatchedLine = regexp.MustCompile(`msg=dispatched request_id=(\S+) session_id=\S+ attempt=(\d+)`)
 	reattachedLine = regexp.MustCompile(`msg=re-attached request_id=`)
 )
 

@@ -85,7 +85,7 @@ func TestTheWatchdogIsFedOnlyByAWriteAndAnEngineThatWorks(t *testing.T) {
 		log.Reset()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		watch(ctx, time.Nanosecond, func(context.Context) error { cancel(); return ping }, func() error { return beats }, slog.New(slog.NewTextHandler(&log, nil)))
+		watch(ctx, time.Hour, func(context.Context) error { cancel(); return ping }, func() error { return beats }, slog.New(slog.NewTextHandler(&log, nil)))
 		_ = notify("that was all")
 		if got := heard(); got != then {
 			t.Errorf("ping %v, beats %v: heard %q, want %q", ping, beats, got, then)
