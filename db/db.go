@@ -270,7 +270,8 @@ var writerPragmas = []string{
 	"auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "synchronous(FULL)",
 	"fullfsync(1)", "checkpoint_fullfsync(1)", // macOS: fsync alone does not reach the medium
 	"foreign_keys(1)", "recursive_triggers(1)", "trusted_schema(0)", "busy_timeout(5000)",
-	"wal_autocheckpoint(0)", "journal_size_limit(67108864)", // a WAL that a slow reader made long is cut when it starts over "temp_store(MEMORY)", "mmap_size(0)", "cache_size(-16000)",
+	"wal_autocheckpoint(0)", "temp_store(MEMORY)", "mmap_size(0)", "cache_size(-16000)",
+	"journal_size_limit(67108864)", // a WAL that a slow reader made long is cut when it starts over
 }
 
 var readerPragmas = []string{

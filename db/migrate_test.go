@@ -430,7 +430,7 @@ func TestTheConnectionsHaveTheirPragmas(t *testing.T) {
 	}()
 	for pragma, want := range map[string]int64{
 		"synchronous": 2, "foreign_keys": 1, "recursive_triggers": 1, "trusted_schema": 0, "wal_autocheckpoint": 0, "auto_vacuum": 2,
-		"mmap_size": 0, "query_only": 0, "page_size": 4096, "fullfsync": 1, "checkpoint_fullfsync": 1, "application_id": 0x53454D4C, "user_version": int64(db.Version()),
+		"mmap_size": 0, "temp_store": 2, "cache_size": -16000, "busy_timeout": 5000, "journal_size_limit": 64 << 20, "query_only": 0, "page_size": 4096, "fullfsync": 1, "checkpoint_fullfsync": 1, "application_id": 0x53454D4C, "user_version": int64(db.Version()),
 	} {
 		if got, err := db.WriterInt(bg, d, "PRAGMA "+pragma); err != nil || got != want {
 			t.Errorf("the writer's %s is %d, want %d (%v)", pragma, got, want, err)
@@ -439,7 +439,7 @@ func TestTheConnectionsHaveTheirPragmas(t *testing.T) {
 	if got, err := db.Text(bg, d, "PRAGMA journal_mode"); err != nil || got != "wal" {
 		t.Errorf("journal_mode is %q (%v)", got, err)
 	}
-	for pragma, want := range map[string]int64{"query_only": 1, "trusted_schema": 0, "mmap_size": 0} {
+	for pragma, want := range map[string]int64{"query_only": 1, "trusted_schema": 0, "mmap_size": 0, "temp_store": 2, "cache_size": -4000, "busy_timeout": 5000} {
 		if got, err := db.Int(bg, d, "PRAGMA "+pragma); err != nil || got != want {
 			t.Errorf("a reader's %s is %d, want %d (%v)", pragma, got, want, err)
 		}
