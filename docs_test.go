@@ -72,11 +72,13 @@ func TestEveryTestNamedInTheListOfGuardsExists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims, err := os.ReadFile("docs/reliability.md")
-	if err != nil {
-		t.Fatal(err)
+	for _, other := range []string{"docs/reliability.md", "docs/security.md"} {
+		claims, err := os.ReadFile(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, claims...)
 	}
-	list = append(list, claims...)
 	texts, n := testTexts(t), 0
 	for _, name := range namedIn(string(list)) {
 		n++
@@ -86,6 +88,27 @@ func TestEveryTestNamedInTheListOfGuardsExists(t *testing.T) {
 	}
 	if n < 50 {
 		t.Errorf("only %d tests are named", n)
+	}
+}
+
+func TestEveryFaultOfOthersHasATest(t *testing.T) {
+	t.Parallel()
+	list, err := os.ReadFile("docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(string(list)) {
+		if !strings.HasPrefix(line, "| CVE-") && !strings.HasPrefix(line, "| GHSA-") {
+			continue
+		}
+		n++
+		if len(namedIn(line)) == 0 {
+			t.Errorf("no test shows that this does not work here: %s", line)
+		}
+	}
+	if n < 20 {
+		t.Errorf("only %d lines of faults", n)
 	}
 }
 
