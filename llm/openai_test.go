@@ -3,6 +3,7 @@ package llm
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -627,5 +628,47 @@ func TestASchemaIsOfferedWithProperties(t *testing.T) {
 		if got := string(schemaOf(Tool{Parameters: declared})); got != want {
 			t.Errorf("%q: got %s, want %s", declared, got, want)
 		}
+	}
+}
+
+// What is packed small and unpacks to much is bounded like what comes as it is.
+func TestAnAnswerThatGrowsWhenItIsUnpackedHasABound(t *testing.T) {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	io.WriteString(z, strings.Repeat("x", 1<<20))
+	z.Close()
+	for _, tt := range []struct {
+		name, mediaType, before string
+		status                  int
+		outcome                 chat.Outcome
+		code                    string
+	}{
+		{"an event", "text/event-stream", `data: {"choices":[{"delta":{"content":"`, 200, chat.OutcomeUnknown, "line_lost"},
+		{"a document", "application/json", `{"choices":[{"message":{"content":"`, 200, chat.OutcomeDefinite, "answer_too_long"},
+		{"a refusal", "application/json", `{"error":{"message":"`, 400, chat.OutcomeDefinite, "provider_refused"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := served(t, Quirks{}, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", tt.mediaType)
+				w.Header().Set("Content-Encoding", "gzip")
+				w.WriteHeader(tt.status)
+				z := gzip.NewWriter(w)
+				io.WriteString(z, tt.before)
+				z.Close()
+				for range 80 { // MiB; members of gzip follow one another
+					if _, err := w.Write(packed.Bytes()); err != nil {
+						return
+					}
+				}
+			})
+			r := tell(t.Context(), o, chatQuestion())
+			e := wantOutcome(t, r.err, tt.outcome)
+			if e.Code != tt.code || len(e.Detail) > 2000 || len(r.text) > 0 {
+				t.Errorf("got %d bytes, %s: %.200s", len(r.text), e.Code, e.Detail)
+			}
+			if tt.name == "an event" && !errors.Is(r.err, errEventTooLong) {
+				t.Errorf("got %v", r.err)
+			}
+		})
 	}
 }
