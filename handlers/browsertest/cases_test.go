@@ -72,8 +72,8 @@ func TestAFailureAfterTextKeepsTheText(t *testing.T) {
 	tb.marked(id, "failed")
 	tb.wait(`document.querySelector('[data-partial=interrupted]') && !document.querySelector('.again').hidden && document.querySelector('.why').textContent.trim()`)
 	shown := tb.text(id)
-	if n := len(strings.Fields(shown)); n < 190 {
-		t.Errorf("of 200 words %d are left", n)
+	if n := len(strings.Fields(shown)); n < 150 { // a token is a word, or a piece of one
+		t.Errorf("of 200 tokens %d words are left", n)
 	}
 	if got := js[seen](tb, `seen`); got.Shrank > 0 {
 		t.Errorf("the text shrank by %d characters", got.Shrank)

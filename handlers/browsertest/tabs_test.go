@@ -172,8 +172,9 @@ func TestEightTabsLoadWhileAnswersRun(t *testing.T) {
 		front = n
 	}
 	r.check(8, tabs...)
-	// One ends and the next begins before the server has seen that.
-	if n := r.proxy.mostStreams(); n > 2 {
-		t.Errorf("%d streams were open at once, want one: of the tab in front", n)
+	// The tab in front has one at a time; the server sees late that one has ended. Had tabs
+	// behind it kept theirs, there would have been one a tab.
+	if n := r.proxy.mostStreams(); n > 4 {
+		t.Errorf("%d streams were open at once, want those of the tab in front", n)
 	}
 }

@@ -1,0 +1,145 @@
+package browsertest
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/heapprofiler"
+	cdpruntime "github.com/chromedp/cdproto/runtime"
+
+	"semel/chat"
+	"semel/engine"
+	"semel/handlers"
+	"semel/llm"
+)
+
+var (
+	opsSoak = flag.Duration("opssoak", 8*time.Second, "how long the page of operations is watched under load")
+	opsRate = flag.Int("opsrate", 200, "requests a second meanwhile, half of them repeats")
+)
+
+// Under load the page of operations stays calm (it looks at most twice a second, and
+// keeps as many rows as it shows), and neither it nor the server grows.
+func TestThePageOfOperationsStaysCalmUnderLoad(t *testing.T) {
+	demo := llm.NewDemo()
+	r := newRig(t, func(eo *engine.Options, _ *handlers.Options) {
+		eo.Models[0].Client, eo.Models[0].Concurrency = demo, 64
+		eo.PerUserPerMinute = 0
+	})
+	tb := newProfile(t).open("")
+	tb.before(`{ const real = fetch; window.looks = 0; window.fetch = (url, init) => { looks += String(url) === '/ops'; return real(url, init); }; }`)
+	size(tb, 1200, false)
+	tb.visit(r.url + "/ops")
+
+	load, stop := context.WithCancel(t.Context())
+	sent := make(chan int, 1)
+	go func() { sent <- r.load(load, *opsRate) }()
+	tb.wait(rowsOf + ` === 50`)
+
+	measure := func() (page, nodes float64, server uint64) {
+		call(tb, heapprofiler.CollectGarbage, cdp.Empty{})
+		u := call(tb, cdpruntime.GetHeapUsage, cdp.Empty{})
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return u.UsedSize, js[float64](tb, `document.querySelectorAll('main *').length`), m.HeapAlloc
+	}
+	// What is full after a fifth of the time stays so.
+	first := time.NewTimer(*opsSoak / 5)
+	end := time.NewTimer(*opsSoak)
+	<-first.C
+	page1, nodes1, server1 := measure()
+	looks1, from := js[float64](tb, `looks`), time.Now()
+	<-end.C
+	looks, took := js[float64](tb, `looks`)-looks1, time.Since(from)
+	page2, nodes2, server2 := measure()
+	stop()
+	n := <-sent
+	t.Logf("%d requests; %.1f looks a second; page %.1f to %.1f MB of JavaScript, %.0f to %.0f nodes; server %.1f to %.1f MB",
+		n, looks/took.Seconds(), page1/1e6, page2/1e6, nodes1, nodes2, float64(server1)/1e6, float64(server2)/1e6)
+
+	if looks < 1 || looks > 2*took.Seconds()+2 {
+		t.Errorf("%.0f looks in %s, want some and at most two a second", looks, took)
+	}
+	if rows := js[int](tb, rowsOf); rows != 50 {
+		t.Errorf("%d rows, want 50", rows)
+	}
+	if nodes2 > nodes1*1.2 {
+		t.Errorf("the page grew from %.0f nodes to %.0f", nodes1, nodes2)
+	}
+	if n := js[int](tb, `document.querySelectorAll('#conversations li').length`); n > 200 {
+		t.Errorf("%d conversations are listed beside it", n)
+	}
+	if page2 > page1*1.5+4e6 {
+		t.Errorf("the page grew from %.0f bytes to %.0f", page1, page2)
+	}
+	if float64(server2) > float64(server1)*1.5+32e6 {
+		t.Errorf("the server grew from %d bytes to %d", server1, server2)
+	}
+	until(t, "nothing is unfinished", func() bool {
+		list, err := r.db.Unfinished(t.Context())
+		return err == nil && len(list) == 0
+	})
+	checkFile(t, r.db, func(id string, attempts int) {
+		if attempts != 1 {
+			t.Errorf("request %s: %d attempts", id, attempts)
+		}
+	})
+}
+
+// load sends that many requests a second until ctx ends, each question twice, and
+// returns how many were taken.
+func (s *server) load(ctx context.Context, rate int) (taken int) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	tick := time.NewTicker(2 * time.Second / time.Duration(rate))
+	defer tick.Stop()
+	session := ""
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			wg.Wait()
+			return taken
+		case <-tick.C:
+		}
+		if n%8 == 0 {
+			session = chat.NewID()
+		}
+		body := fmt.Appendf(nil, `{"sessionId":%q,"requestId":%q,"content":"[[echo yes]] %d"}`, session, chat.NewID(), n)
+		wg.Go(func() {
+			for range 2 {
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+"/api/chat", bytes.NewReader(body))
+				if err != nil {
+					s.t.Error(err)
+					return
+				}
+				req.Header.Set("Content-Type", "application/json")
+				req.Header.Set("Prefer", "wait=0")
+				res, err := http.DefaultClient.Do(req)
+				if err != nil {
+					if ctx.Err() == nil {
+						s.t.Error(err)
+					}
+					return
+				}
+				_, _ = io.Copy(io.Discard, res.Body)
+				_ = res.Body.Close()
+				if res.StatusCode != http.StatusOK && res.StatusCode != http.StatusAccepted {
+					s.t.Errorf("got %d", res.StatusCode)
+				}
+				mu.Lock()
+				taken++
+				mu.Unlock()
+			}
+		})
+	}
+}
