@@ -193,7 +193,9 @@ export class Sidebar {
     /** @type {Entry[]} */ const list = [];
     let next = '';
     let news = 0;
-    const wanted = Math.max(page, this.entries.length) + (this.#next ? 0 : page); // where all were there, all are wanted
+    // Where all were there, all are wanted; but a page that is left open for days is not to
+    // list whatever a program begins.
+    const wanted = Math.max(page, this.entries.length) + (this.#next || this.entries.length >= most ? 0 : page);
     do {
       const answer = await this.#get({ before: next, limit: Math.min(most, wanted - list.length), archived });
       if (!answer || archived !== this.#archived) return; // it stays as it is
