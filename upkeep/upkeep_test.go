@@ -251,10 +251,10 @@ func TestADoubtedFileIsReadWholeBeforeItIsServed(t *testing.T) {
 
 func TestTheStructureIsLookedAtEveryHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var fatal error
+		var fatal atomic.Pointer[error]
 		dir := t.TempDir()
 		path := filepath.Join(dir, "semel.db")
-		d, err := db.Open(db.Options{Path: path, Schema: dbtest.Schema(t), Readers: 1, Driver: new(dbtest.Faults).Open, Fatal: func(err error) { fatal = err }})
+		d, err := db.Open(db.Options{Path: path, Schema: dbtest.Schema(t), Readers: 1, Driver: new(dbtest.Faults).Open, Fatal: func(err error) { fatal.Store(&err) }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,7 +263,7 @@ func TestTheStructureIsLookedAtEveryHour(t *testing.T) {
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if d, err = db.Open(db.Options{Path: path, Readers: 1, Driver: new(dbtest.Faults).Open, Fatal: func(err error) { fatal = err }}); err != nil {
+		if d, err = db.Open(db.Options{Path: path, Readers: 1, Driver: new(dbtest.Faults).Open, Fatal: func(err error) { fatal.Store(&err) }}); err != nil {
 			t.Fatal(err)
 		}
 		defer d.Close()
@@ -271,8 +271,8 @@ func TestTheStructureIsLookedAtEveryHour(t *testing.T) {
 		k.Start()
 		defer k.Stop()
 		after(90 * time.Minute)
-		if fatal != nil {
-			t.Errorf("a sound file: %v", fatal)
+		if err := fatal.Load(); err != nil {
+			t.Errorf("a sound file: %v", *err)
 		}
 		b, err := os.ReadFile(path)
 		if err != nil {
@@ -285,8 +285,8 @@ func TestTheStructureIsLookedAtEveryHour(t *testing.T) {
 			t.Fatal(err)
 		}
 		after(time.Hour)
-		if !db.IsDamaged(fatal) {
-			t.Errorf("a damaged one: %v", fatal)
+		if err := fatal.Load(); err == nil || !db.IsDamaged(*err) {
+			t.Errorf("a damaged one: %v", err)
 		}
 	})
 }

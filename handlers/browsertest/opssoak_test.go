@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"sync"
 	"testing"
@@ -42,7 +43,10 @@ func TestThePageOfOperationsStaysCalmUnderLoad(t *testing.T) {
 
 	load, stop := context.WithCancel(t.Context())
 	sent := make(chan int, 1)
-	go func() { sent <- r.load(load, *opsRate) }()
+	past := httptest.NewServer(r.handler) // the proxy of the rig keeps all that it sees
+	t.Cleanup(past.Close)
+	beside := server{t, r.proxy, past.URL}
+	go func() { sent <- beside.load(load, *opsRate) }()
 	tb.wait(rowsOf + ` === 50`)
 
 	measure := func() (page, nodes float64, server uint64) {
