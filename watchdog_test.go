@@ -108,7 +108,7 @@ func TestTheUnitIsHardened(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{"Type=notify", "WatchdogSec=30", "Restart=on-failure", "RestartPreventExitStatus=65", "DynamicUser=yes", "UMask=0077", "NoNewPrivileges=yes",
-		"ProtectSystem=strict", "CapabilityBoundingSet=", "MemoryDenyWriteExecute=yes", "SystemCallFilter=@system-service", "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX"} {
+		"ProtectSystem=strict", "CapabilityBoundingSet=", "MemoryDenyWriteExecute=yes", "LimitCORE=0", "SystemCallFilter=@system-service", "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX"} {
 		if !strings.Contains(string(b), "\n"+line+"\n") {
 			t.Errorf("%s lacks %s", unit, line)
 		}

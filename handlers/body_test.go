@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -107,6 +108,36 @@ func TestABodyIsJSONBySayingSo(t *testing.T) {
 			r.refused(415, "unsupported_media")
 		}
 	}
+}
+
+// A packed body is not unpacked, and not taken for what it is not.
+func TestAPackedBodyIsRefusedWhereverItGoes(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t)
+	id := chat.NewID()
+	session, answered, _ := d.answered("[[echo yes]]")
+	for _, route := range d.allRoutes(session, answered) {
+		if route.method != "POST" && route.method != "PATCH" {
+			continue
+		}
+		for _, packed := range []string{"gzip", "br", "identity, gzip", "X-None"} {
+			req, err := http.NewRequest(route.method, d.url+route.path, strings.NewReader("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Encoding", packed)
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			if res.StatusCode != 415 {
+				t.Errorf("%s %s with %s: got %d, want 415", route.method, route.pattern, packed, res.StatusCode)
+			}
+		}
+	}
+	d.chat(ask(session, id, "[[echo yes]]"), "Content-Encoding", "gzip").refused(415, "unsupported_media")
+	d.chat(ask(session, id, "[[echo yes]]"), "Content-Encoding", "identity").wants(200)
 }
 
 func TestLimitsAreExactAndSayTheirName(t *testing.T) {

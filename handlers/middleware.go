@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net"
 	"net/http"
@@ -56,6 +57,19 @@ func (w *statusWriter) Write(b []byte) (int, error) {
 
 // Unwrap lets a ResponseController reach what is below.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// unpacked refuses a body that is packed (RFC 9110, section 8.4): a few bytes could become
+// gigabytes, and nobody who asks needs it.
+func (s *server) unpacked(next http.Handler) http.Handler {
+	return s.handle(func(w http.ResponseWriter, r *http.Request) error {
+		if e := strings.Join(r.Header.Values("Content-Encoding"), ", "); e != "" && !strings.EqualFold(e, "identity") {
+			return refuse(http.StatusUnsupportedMediaType, "unsupported_media", chat.RetryNewID,
+				fmt.Sprintf("A body with Content-Encoding %q is not taken. Send it as it is.", e))
+		}
+		next.ServeHTTP(w, r)
+		return nil
+	})
+}
 
 // recovered turns a panic of a handler into an answer, or hangs up when one has
 // begun.
