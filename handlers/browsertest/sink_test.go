@@ -39,8 +39,8 @@ func TestTheSinksPageChoosesHowItBehavesAndFitsEveryScreen(t *testing.T) {
 	tb := newProfile(t).open(server.URL + "/?lang=zh-CN")
 	tb.wait(`document.body.textContent.includes('还没有收到任何投递')`)
 	tb.fits("sink-empty", 1200)
-	js[any](tb, `(() => { document.querySelector('[name=answer]').value = 'fail'; document.querySelector('[name=times]').value = '2'; document.querySelector('form').requestSubmit(); })()`)
-	tb.wait(`document.documentElement.lang === 'zh-CN' && document.querySelector('[name=answer]').value === 'fail' && document.querySelector('[name=times]').value === '2'`)
+	js[any](tb, `(() => { document.querySelector('[name=answer]').value = 'fail'; document.querySelector('[name=times]').value = '2'; window.filled = true; document.querySelector('form').requestSubmit(); })()`)
+	tb.wait(`!window.filled && document.readyState === 'complete' && document.documentElement.lang === 'zh-CN' && document.querySelector('[name=answer]').value === 'fail' && document.querySelector('[name=times]').value === '2'`)
 	id := "msg_" + chat.NewID()
 	for i, want := range []int{500, 500, 200} {
 		if r := deliver(id); r.Status != want {
