@@ -163,10 +163,9 @@ func TestALongConversationStaysWhereItIsReadWhileAnAnswerGrows(t *testing.T) {
 	tb := newProfile(t).open(r.url + "/c/" + session).ready()
 	r.model.upTo(400)
 	id := tb.send("[[tokens 400]] [[rate 1000]]")
-	tb.grown(id, 300)
+	tb.grown(id, 350)
 	tb.wait(`document.documentElement.scrollHeight - innerHeight - scrollY < 24`) // at the end
-	call(tb, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseWheel, X: 600, Y: 400, DeltaX: 0.01, DeltaY: -40})
-	tb.wait(`document.documentElement.scrollHeight - innerHeight - scrollY >= 39`)
+	tb.wheelUp(40)
 	at := js[float64](tb, `(() => { window.line = [...document.querySelectorAll('#log > article')].find((a) => a.getBoundingClientRect().bottom > 200); return line.getBoundingClientRect().top; })()`)
 	r.model.upTo(1500)
 	tb.grown(id, 1200)

@@ -5,7 +5,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
@@ -125,9 +124,9 @@ func TestReaderIsNotMovedByTheAnswer(t *testing.T) {
 	tb := newProfile(t).open(r.url + "/")
 	r.model.upTo(1800)
 	id := tb.send("[[tokens 600]] [[rate 1000]]")
+	tb.grown(id, 1600)
 	tb.wait(`document.documentElement.scrollHeight > innerHeight + 300 && document.querySelectorAll('[data-role=assistant] .body > *').length > 3`)
-	call(tb, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseWheel, X: 600, Y: 400, DeltaX: 0.01, DeltaY: -250})
-	tb.wait(`document.documentElement.scrollHeight - innerHeight - scrollY > 100`)
+	tb.wheelUp(250)
 	read := js[float64](tb, `(() => {
 		window.line = document.querySelector('[data-role=assistant] .body > *');
 		getSelection().selectAllChildren(line);

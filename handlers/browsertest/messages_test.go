@@ -117,6 +117,17 @@ func (tb *tab) still(selector string) float64 {
 	})()`, selector)
 }
 
+// wheelUp turns the wheel by so many pixels over a page that has come to rest at its
+// end, and returns when it has moved by all of them. A page that still grows is for
+// moments as far from its end as one that was turned.
+func (tb *tab) wheelUp(by int) {
+	tb.t.Helper()
+	tb.still(`#log > article:last-child`)
+	at := js[float64](tb, `scrollY`)
+	call(tb, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseWheel, X: 600, Y: 400, DeltaX: 0.01, DeltaY: -float64(by)})
+	tb.wait(`Math.abs(%v - scrollY - %d) < 1`, at, by)
+}
+
 // E10: switching between branches lost the tail of the newest one.
 func TestBranchesKeepTheirTails(t *testing.T) {
 	r := newRig(t)
