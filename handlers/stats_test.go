@@ -166,6 +166,9 @@ func TestTheLampGoesRedWhenAChargeIsMissing(t *testing.T) {
 	if s.Lamps.Charges.State != ops.LampBroken || s.Check.Violations == 0 || !strings.Contains(strings.Join(s.Check.Violated, " "), "I23") {
 		t.Errorf("after the check: lamp %+v, check %+v", s.Lamps.Charges, s.Check)
 	}
+	if page := string(d.get("/ops").wants(200).body); !strings.Contains(page, "the check found other numbers in the rows") || strings.Contains(page, "2 ≠ 2") {
+		t.Error("the page says that a number is not equal to itself")
+	}
 	execSQL(t, d.file, back)
 }
 

@@ -159,6 +159,9 @@ func (p OpsPage) lamps() []lampView {
 			w.icon, w.word, w.counts = "answering", l.N("ops.lamp.pending", v.InFlight), l.Number(v.Left)+" … "+l.Number(v.Right)
 		default:
 			w.icon, w.word, w.counts = "failed", l.T("ops.lamp.broken"), l.Number(v.Left)+" ≠ "+l.Number(v.Right)
+			if v.Left == v.Right { // the check found that what was counted is not what is there
+				w.counts = l.T("ops.lamp.miscounted")
+			}
 		}
 		return w
 	}
