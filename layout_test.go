@@ -19,7 +19,7 @@ import (
 // package needs a line here, and a thought about where it stands.
 var mayImport = map[string][]string{
 	"chat":                 {},
-	"config":               {"chat", "outbox"},
+	"config":               {"chat", "outbox", "seal"},
 	"disk":                 {},
 	"llm":                  {"chat"},
 	"llm/llmtest":          {"chat", "llm"},
@@ -33,7 +33,7 @@ var mayImport = map[string][]string{
 	"db":                   {"chat", "disk", "search"},
 	"db/dbtest":            {"chat", "db"},
 	"ops":                  {"chat", "db", "disk"},
-	"upkeep":               {"db", "disk"},
+	"upkeep":               {"db", "disk", "seal"},
 	"engine":               {"chat", "db", "llm", "ops", "outbox"},
 	"catalog":              {"chat", "config", "db", "engine", "llm", "seal"},
 	"handlers":             {"catalog", "chat", "config", "db", "engine", "llm", "ops", "password", "search", "static", "views"},

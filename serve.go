@@ -55,7 +55,8 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	keeper := upkeep.New(upkeep.Options{
-		DB: d, Log: log, Every: cfg.Backup.Every, Keep: cfg.Backup.Keep, Directory: upkeep.Directory(d.Path(), cfg.Backup.Directory),
+		DB: d, Log: log, Every: cfg.Backup.Every, Directory: upkeep.Directory(d.Path(), cfg.Backup.Directory),
+		Keep: upkeep.Keep{Newest: cfg.Backup.Keep, Weekly: cfg.Backup.Weekly, Monthly: cfg.Backup.Monthly}, For: cfg.Backup.EncryptTo,
 		Ballast: cfg.Disk.Ballast, CheckEvery: time.Hour,
 	})
 	transport, demo := llm.NewTransport(), llm.NewDemo()

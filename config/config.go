@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"semel/chat"
+	"semel/seal"
 )
 
 // FileName is the file looked for beside the database.
@@ -87,7 +88,10 @@ type Sessions struct {
 type Backup struct {
 	Every     time.Duration // 0 is never
 	Keep      int
+	Weekly    int // of each week the last, of so many weeks; beside Keep
+	Monthly   int // likewise
 	Directory string
+	EncryptTo seal.Recipients // none: it is not encrypted
 }
 
 // Disk is how the server meets a full disk.
@@ -157,7 +161,7 @@ func Default() *Config {
 		Verify:    Verify{Every: 24 * time.Hour},
 		Alerts:    defaultAlerts(),
 		Lab:       Lab{Enabled: "auto"},
-		Backup:    Backup{Every: 24 * time.Hour, Keep: 7, Directory: "backups"},
+		Backup:    Backup{Every: 24 * time.Hour, Keep: 7, Weekly: 4, Monthly: 12, Directory: "backups"},
 		Disk:      Disk{Ballast: 64 << 20},
 		origins:   map[string]string{},
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"semel/chat"
+	"semel/seal"
 )
 
 func mustLoad(t *testing.T, toml string) *Config {
@@ -38,7 +39,7 @@ func TestNothingConfiguredIsTheDocumentedDefault(t *testing.T) {
 		Sessions: Sessions{Idle: 12 * time.Hour, Absolute: 168 * time.Hour},
 		Billing:  Billing{Currency: "USD"},
 		Log:      "text", LogLevel: "info", Verify: Verify{Every: 24 * time.Hour},
-		Backup: Backup{Every: 24 * time.Hour, Keep: 7, Directory: "backups"}, Disk: Disk{Ballast: 64 << 20},
+		Backup: Backup{Every: 24 * time.Hour, Keep: 7, Weekly: 4, Monthly: 12, Directory: "backups"}, Disk: Disk{Ballast: 64 << 20},
 		Alerts: []Alert{
 			{On: "duplicate_rate", Threshold: 0.5}, {On: "duplicate_errors", Threshold: 10}, {On: "dead_letters"}, {On: "oldest_unfinished", Threshold: 600},
 			{On: "latency", Threshold: 120}, {On: "outbox_oldest", Threshold: 600}, {On: "disk_free", Threshold: 1 << 30, Below: true}, {On: "backup_age", Threshold: 172800},
@@ -50,6 +51,17 @@ func TestNothingConfiguredIsTheDocumentedDefault(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
+}
+
+// recipient is a public half whose secret half nobody has.
+const recipient = "age1dxj85mr9g2t66zguvyudlmlg2y707af3p7dxwp6rdx53fhz9092s0vnwr0"
+
+func mustRecipients(list ...string) seal.Recipients {
+	r, err := seal.ParseRecipients(list)
+	if err != nil {
+		panic(err)
+	}
+	return r
 }
 
 func TestEveryKeyCanBeSetInTheFile(t *testing.T) {
@@ -80,7 +92,10 @@ enabled = "off"
 [backup]
 every = "0s"
 keep = 3
+keep_weekly = 0
+keep_monthly = 24
 directory = "/mnt/backups"
+encrypt_to = ["`+recipient+`"]
 [disk]
 ballast = "1MiB"
 [[models]]
@@ -112,7 +127,7 @@ price.output = 10
 		Billing:   Billing{"EUR", ""},
 		Log:       "json", LogLevel: "debug", Verify: Verify{time.Hour}, Alerts: defaultAlerts(),
 		Lab:    Lab{"off"},
-		Backup: Backup{0, 3, "/mnt/backups"},
+		Backup: Backup{0, 3, 0, 24, "/mnt/backups", mustRecipients(recipient)},
 		Disk:   Disk{1 << 20},
 		Models: []Model{
 			{Name: "a", Provider: "demo", Price: chat.Price{Input: 1, Cached: 2, Output: 3}, Context: 4, Stream: true, MaxAttempts: 5, OnUnknown: "ask",
@@ -206,6 +221,13 @@ func TestWhatIsWrongIsNamedWithKeyValueAndPlace(t *testing.T) {
 		{"[sessions]\nidle = \"0s\"", `must be between`},
 		{"[backup]\nevery = \"daily\"", `backup.every = "daily" (semel.toml:2): must be a duration`},
 		{"[backup]\nkeep = 0", `backup.keep = 0 (semel.toml:2): must be between 1 and 10000`},
+		{"[backup]\nkeep_weekly = -1", `backup.keep_weekly = -1 (semel.toml:2): must be between 0 and 1000`},
+		{"[backup]\nkeep_monthly = 1.5", `backup.keep_monthly = 1.5 (semel.toml:2): must be a whole number`},
+		{"[backup]\nencrypt_to = \"" + recipient + "\"", `must be a list of strings`},
+		{"[backup]\nencrypt_to = [\"age1short\"]", `"age1short" is no recipient of age, like age1…: age-keygen makes one`},
+		{"[backup]\nencrypt_to = [\"" + recipient + "\", \"\"]", `"" is no recipient`},
+		{"[backup]\nencrypt_to = [\"AGE-SECRET-KEY-1QQQ\"]", `backup.encrypt_to = […] (semel.toml:2): has a secret key: name the age1…`},
+		{"[backup]\nkeep_daily = 7", `unknown key "backup.keep_daily" (semel.toml:2); the nearest known key is "backup.keep`},
 		{"[disk]\nballast = \"a lot\"", `disk.ballast = "a lot" (semel.toml:2): must be a whole number of bytes`},
 		{"[billing]\ndeliver = \"x\"", `billing.deliver = "x" (semel.toml:2): no [[destinations]] has that name`},
 	} {
@@ -289,6 +311,7 @@ func TestEnvironmentErrorsNameTheVariable(t *testing.T) {
 		{"SEMEL_LISTEN=", `listen = "" (env SEMEL_LISTEN): must be an address`},
 		{"SEMEL_SERVER_TLS_SELF_SIGNED=yes", `must be true or false`},
 		{"SEMEL_LISTEN=\xff:1", `(env SEMEL_LISTEN): must be UTF-8`},
+		{"SEMEL_BACKUP_ENCRYPT_TO=AGE-SECRET-KEY-1QQQ", `backup.encrypt_to = *** (env SEMEL_BACKUP_ENCRYPT_TO): has a secret key`},
 		{"SEMEL_BACKUP_KEEP=all", `backup.keep = "all" (env SEMEL_BACKUP_KEEP): must be a whole number`},
 		{"SEMEL_CONFIG=", `SEMEL_CONFIG must not be empty`},
 		{"SEMEL_CONFIG=/does/not/exist.toml", `no such file`},

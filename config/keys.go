@@ -12,6 +12,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"semel/seal"
 )
 
 // configKeys are the scalars of semel.toml, in the order they are printed. Each
@@ -77,10 +79,15 @@ var configKeys = []key[Config]{
 
 	span("backup.every", "How often the server makes a backup by itself; 0s is never.",
 		func(c *Config) *time.Duration { return &c.Backup.Every }, 0, 100*24*time.Hour),
-	number("backup.keep", "Backups that are kept; the oldest of those that the server made are removed.",
+	number("backup.keep", "How many of the newest backups are kept. Older ones that the server made are removed, but for the next two keys.",
 		func(c *Config) *int { return &c.Backup.Keep }, 1, 10_000),
+	number("backup.keep_weekly", "Of how many weeks, from Monday and UTC, the last backup is kept, too. 0 is none.",
+		func(c *Config) *int { return &c.Backup.Weekly }, 0, 1000),
+	number("backup.keep_monthly", "Of how many months the last backup is kept, too. 0 is none.",
+		func(c *Config) *int { return &c.Backup.Monthly }, 0, 1000),
 	text("backup.directory", "Where they are; relative to the database.",
 		func(c *Config) *string { return &c.Backup.Directory }, checkPath),
+	encryptTo,
 
 	size("disk.ballast", "Size of a file that is given up when the disk is full, so that answers that run can end, in bytes or like \"64MiB\". 0 is none.",
 		func(c *Config) *int64 { return &c.Disk.Ballast }, 0, 16<<30),
@@ -161,6 +168,9 @@ func (v value) String() string {
 	}
 	switch s := v.val.(type) {
 	case string:
+		if seal.IsIdentity(s) { // where a recipient should be
+			return redacted
+		}
 		if utf8.RuneCountInString(s) > 100 {
 			s = string([]rune(s)[:100]) + "…"
 		}
@@ -352,6 +362,23 @@ var proxies = key[Config]{
 		}
 		return quoteAll(list)
 	},
+}
+
+// encryptTo is a list of recipients; in the environment, with commas.
+var encryptTo = key[Config]{
+	name: "backup.encrypt_to", doc: "Recipients of age, age1…: whoever has the identity of any of them can restore a backup that the server made. [] encrypts none.",
+	set: func(c *Config, v value) error {
+		list, err := stringsOf(v)
+		if v.text {
+			list, err = strings.FieldsFunc(v.val.(string), func(r rune) bool { return r == ',' || r == ' ' }), nil
+		}
+		if err != nil {
+			return err
+		}
+		c.Backup.EncryptTo, err = seal.ParseRecipients(list)
+		return err
+	},
+	get: func(c *Config) string { return quoteAll(c.Backup.EncryptTo.Strings()) },
 }
 
 func checkDB(s string) error {

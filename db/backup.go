@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/gofrs/flock"
+
 	"semel/disk"
 )
 
@@ -30,6 +32,10 @@ type Backup struct {
 // Incomplete is in the name of a backup that is not finished, or never was.
 const Incomplete = ".incomplete-"
 
+// A Seal encrypts: what is written to what it returns arrives at w as nobody can read it
+// who should not.
+type Seal func(w io.Writer) (io.WriteCloser, error)
+
 // Backup writes a copy of the database to path, which must not exist, while others
 // read and write it. The copy is of one moment, readable by its owner alone, durable,
 // and has been read back whole, every invariant, before it has its name.
@@ -37,10 +43,7 @@ const Incomplete = ".incomplete-"
 // If we die at any moment, what is left has no name of a backup.
 func (d *DB) Backup(ctx context.Context, path string) (b Backup, err error) {
 	started := time.Now()
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return b, errors.Join(err, fmt.Errorf("%s: %w", path, fs.ErrExist))
-	}
-	if err := d.roomFor(filepath.Dir(path), 1); err != nil {
+	if err := d.mayMake(path, 1); err != nil {
 		return b, err
 	}
 	// For its owner alone from the beginning: VACUUM INTO takes an empty file as it is.
@@ -56,15 +59,7 @@ func (d *DB) Backup(ctx context.Context, path string) (b Backup, err error) {
 	if err := f.Close(); err != nil {
 		return b, err
 	}
-	// Before the copy begins: whatever is stored from here on may be missing in it.
-	b = Backup{Path: path, At: time.Now()}
-	if err := d.copyTo(ctx, f.Name()); err != nil {
-		return b, err
-	}
-	if err := d.mark(f.Name(), b.At); err != nil {
-		return b, err
-	}
-	if err := d.examine(ctx, f.Name(), &b); err != nil {
+	if b, err = d.goodCopy(ctx, f.Name()); err != nil {
 		return b, err
 	}
 	if b.Bytes, b.SHA256, err = digest(f.Name()); err != nil {
@@ -73,14 +68,162 @@ func (d *DB) Backup(ctx context.Context, path string) (b Backup, err error) {
 	if err := syncFile(f.Name()); err != nil {
 		return b, err
 	}
-	if _, err := os.Lstat(path); err == nil {
-		return b, fmt.Errorf("%s: %w", path, fs.ErrExist) // made meanwhile
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
+	if err := giveName(f.Name(), path); err != nil {
 		return b, err
 	}
-	b.Took = time.Since(started)
+	b.Path, b.Took = path, time.Since(started)
 	return b, syncFolder(filepath.Dir(path))
+}
+
+// BackupSealed is Backup with an encrypted file. The copy is checked before it is
+// encrypted. Until then it lies where the database lies, which says as much: nothing that
+// can be read is ever in the folder of path. One is made at a time; others wait.
+//
+// If we die at any moment, what is left has no name of a backup, and what can be read of
+// it is removed when the database is opened to be served, or copied, the next time.
+func (d *DB) BackupSealed(ctx context.Context, path string, seal Seal) (b Backup, err error) {
+	started := time.Now()
+	if err := d.mayMake(path, 0); err != nil {
+		return b, err
+	}
+	lock := copyLock(d.path)
+	if _, err := lock.TryLockContext(ctx, 50*time.Millisecond); err != nil {
+		return b, err
+	}
+	defer func() { err = errors.Join(err, lock.Unlock()) }()
+	plain := copyPath(d.path)
+	if err := removeAll(plain); err != nil { // who died here had the lock
+		return b, err
+	}
+	if err := d.roomFor(filepath.Dir(plain), 1); err != nil {
+		return b, err
+	}
+	f, err := os.OpenFile(plain, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return b, err
+	}
+	defer func() { err = errors.Join(err, removeAll(plain)) }()
+	if err := f.Close(); err != nil {
+		return b, err
+	}
+	if b, err = d.goodCopy(ctx, plain); err != nil {
+		return b, err
+	}
+	if err := d.roomFor(filepath.Dir(path), 1); err != nil {
+		return b, err
+	}
+	if err := b.encrypt(ctx, plain, path, seal); err != nil {
+		return b, err
+	}
+	b.Path, b.Took = path, time.Since(started)
+	return b, syncFolder(filepath.Dir(path))
+}
+
+// encrypt writes the copy at plain to path, sealed.
+func (b *Backup) encrypt(ctx context.Context, plain, path string, seal Seal) (err error) {
+	in, err := os.Open(plain)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	out, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+Incomplete+"*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(out.Name()))
+		}
+	}()
+	h, size := sha256.New(), new(counter)
+	w, err := seal(io.MultiWriter(out, h, size))
+	if err == nil {
+		_, err = io.Copy(w, until{ctx, in})
+		err = errors.Join(err, w.Close())
+	}
+	if err := errors.Join(err, out.Sync(), out.Close()); err != nil {
+		return err
+	}
+	b.Bytes, b.SHA256 = int64(*size), hex.EncodeToString(h.Sum(nil))
+	return giveName(out.Name(), path)
+}
+
+// mayMake refuses to replace a file, and what would fill the disk.
+func (d *DB) mayMake(path string, times int64) error {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(err, fmt.Errorf("%s: %w", path, fs.ErrExist))
+	}
+	return d.roomFor(filepath.Dir(path), times)
+}
+
+// goodCopy makes the empty file at path a copy, and reads it back.
+func (d *DB) goodCopy(ctx context.Context, path string) (b Backup, err error) {
+	// Before the copy begins: whatever is stored from here on may be missing in it.
+	b = Backup{At: time.Now()}
+	if err := d.copyTo(ctx, path); err != nil {
+		return b, err
+	}
+	if err := d.mark(path, b.At); err != nil {
+		return b, err
+	}
+	return b, d.examine(ctx, path, &b)
+}
+
+// giveName gives a finished file its name, which nobody may have taken meanwhile.
+func giveName(from, path string) error {
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("%s: %w", path, fs.ErrExist)
+	}
+	return os.Rename(from, path)
+}
+
+// copyPath is where a copy of the database at path lies while it is not encrypted yet;
+// only who holds copyLock makes it, or removes it.
+func copyPath(path string) string { return path + ".copying" }
+
+func copyLock(path string) *flock.Flock { return flock.New(copyPath(path) + ".lock") }
+
+// sweepCopy removes the copy that a backup left that was killed.
+func sweepCopy(path string) (err error) {
+	if _, err := os.Lstat(copyPath(path)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	lock := copyLock(path)
+	if free, err := lock.TryLock(); err != nil || !free {
+		return err // else it is being made
+	}
+	return errors.Join(removeAll(copyPath(path)), lock.Unlock())
+}
+
+// removeAll removes a database with what SQLite has put beside it.
+func removeAll(path string) (err error) {
+	for _, s := range []string{"", "-journal", "-wal", "-shm"} {
+		if rerr := os.Remove(path + s); !errors.Is(rerr, fs.ErrNotExist) {
+			err = errors.Join(err, rerr)
+		}
+	}
+	return err
+}
+
+// A counter counts what is written to it.
+type counter int64
+
+func (c *counter) Write(b []byte) (int, error) {
+	*c += counter(len(b))
+	return len(b), nil
+}
+
+// until reads until its context ends.
+type until struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (u until) Read(b []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.r.Read(b)
 }
 
 // copyTo writes what the file has now to the empty file at path, on a connection of

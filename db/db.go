@@ -166,6 +166,9 @@ func Open(o Options) (_ *DB, err error) {
 	if err := refuseHalf(d.path); err != nil {
 		return nil, err
 	}
+	if err := sweepCopy(d.path); err != nil {
+		return nil, err
+	}
 	if err := d.claimFile(len(o.migrations) + 1); err != nil {
 		return nil, err
 	}

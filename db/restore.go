@@ -35,7 +35,20 @@ var ErrRestoring = errors.New("a restore of this database was interrupted")
 //
 // If we die before the old file is moved, nothing has happened; after that nobody
 // serves the place until Restore was called again.
-func Restore(ctx context.Context, o Options, file string, force bool) (r Restored, err error) {
+func Restore(ctx context.Context, o Options, file string, force bool) (Restored, error) {
+	return restore(ctx, o, file, nil, force)
+}
+
+// An Unseal reads what a [Seal] has written. It may fail after any number of bytes, of
+// which then none counts.
+type Unseal func(r io.Reader) (io.Reader, error)
+
+// RestoreSealed is Restore of a file that BackupSealed has made.
+func RestoreSealed(ctx context.Context, o Options, file string, open Unseal, force bool) (Restored, error) {
+	return restore(ctx, o, file, open, force)
+}
+
+func restore(ctx context.Context, o Options, file string, open Unseal, force bool) (r Restored, err error) {
 	if o.Path, err = realPath(o.Path); err != nil {
 		return r, err
 	}
@@ -66,7 +79,7 @@ func Restore(ctx context.Context, o Options, file string, force bool) (r Restore
 			}
 		}
 	}()
-	if err := copyIdle(file, fresh); err != nil {
+	if err := copyIdle(file, fresh, open); err != nil {
 		return r, err
 	}
 	if r, err = ready(ctx, o, fresh); err != nil {
@@ -78,8 +91,8 @@ func Restore(ctx context.Context, o Options, file string, force bool) (r Restore
 }
 
 // copyIdle copies the database at from, which nobody may be serving, with what is in
-// its WAL.
-func copyIdle(from, to string) error {
+// its WAL. What is sealed is one file.
+func copyIdle(from, to string, open Unseal) error {
 	if _, err := os.Stat(from); err != nil {
 		return err
 	}
@@ -95,25 +108,36 @@ func copyIdle(from, to string) error {
 			return err
 		}
 	}
+	if open != nil {
+		return copyFile(from, to, open)
+	}
 	for _, s := range []string{"", "-wal"} {
-		if err := copyFile(from+s, to+s); err != nil && (s == "" || !errors.Is(err, fs.ErrNotExist)) {
+		if err := copyFile(from+s, to+s, nil); err != nil && (s == "" || !errors.Is(err, fs.ErrNotExist)) {
 			return err
 		}
 	}
 	return nil
 }
 
-func copyFile(from, to string) (err error) {
+func copyFile(from, to string, open Unseal) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
+	var r io.Reader = in
+	if open != nil {
+		if r, err = open(in); err != nil {
+			return fmt.Errorf("decrypt %s: %w", from, err)
+		}
+	}
 	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, in)
+	if _, err = io.Copy(out, r); err != nil && open != nil {
+		err = fmt.Errorf("decrypt %s: %w: it is damaged, or cut off", from, err)
+	}
 	return errors.Join(err, out.Close())
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"semel/db"
 	"semel/disk"
+	"semel/seal"
 )
 
 // Made is a backup that was made.
@@ -34,7 +35,8 @@ func Directory(path, directory string) string {
 
 const stamp = "20060102T150405Z"
 
-// name is how the backup of a moment is called. Nothing else is ever removed.
+// name is how the backup of a moment is called; an encrypted one has an ending more.
+// Nothing else is ever removed.
 func name(path string, at time.Time) string {
 	base := filepath.Base(path)
 	return strings.TrimSuffix(base, filepath.Ext(base)) + "-" + at.UTC().Format(stamp) + ".db"
@@ -69,6 +71,7 @@ var stamped = regexp.MustCompile(`-(\d{8}T\d{6}Z)\.db$`)
 
 // madeAt returns the moment that the name of a backup of path says.
 func madeAt(path, file string) (time.Time, bool) {
+	file = strings.TrimSuffix(file, seal.Encrypted)
 	m := stamped.FindStringSubmatch(file)
 	if m == nil {
 		return time.Time{}, false
@@ -101,10 +104,17 @@ func (k *Keeper) backupLoop(ctx context.Context) {
 		wait = afterStart
 	}
 	for failed := 0; every(ctx, min(wait, k.o.Every)); {
-		err := k.backup(ctx)
+		// One that somebody asked for meanwhile is as good.
+		if age := k.BackupAge(time.Now()); !k.LastBackup().At.IsZero() && age >= 0 && age < k.o.Every {
+			wait = k.o.Every - age
+			continue
+		}
+		err := k.scheduled(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
+		case errors.Is(err, ErrBackingUp):
+			wait = time.Minute
 		case err != nil:
 			k.o.Log.Error("no backup was made", "directory", k.o.Directory, "error", err)
 			failed++
@@ -115,29 +125,109 @@ func (k *Keeper) backupLoop(ctx context.Context) {
 	}
 }
 
-// errLow: what room there is belongs to questions.
-var errLow = errors.New("the disk is nearly full")
+// ErrLow: what room there is belongs to questions.
+var ErrLow = errors.New("the disk is nearly full")
 
-// backup makes a backup and removes those that are too many.
-func (k *Keeper) backup(ctx context.Context) error {
+// ErrBackingUp: a backup is being made.
+var ErrBackingUp = errors.New("a backup is being made")
+
+// Making returns since when a backup is being made; zero for none.
+func (k *Keeper) Making() time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.runs
+}
+
+// Begin begins a backup that somebody asked for. What it comes to is sent. Errors:
+// ErrBackingUp, and that of a keeper that has stopped.
+func (k *Keeper) Begin() (<-chan Outcome, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.ctx.Err(); err != nil {
+		return nil, err
+	}
+	if !k.runs.IsZero() {
+		return nil, ErrBackingUp
+	}
+	k.runs = time.Now() // said before it is so: who looks now sees that it begins
+	done := make(chan Outcome, 1)
+	k.running.Go(func() {
+		b, err := k.backup(k.ctx)
+		if err != nil && k.ctx.Err() == nil {
+			k.o.Log.Error("no backup was made", "directory", k.o.Directory, "error", err)
+		}
+		done <- Outcome{b, err}
+	})
+	return done, nil
+}
+
+// An Outcome is what a backup came to.
+type Outcome struct {
+	Backup db.Backup
+	Err    error
+}
+
+// scheduled is a backup that nobody asked for. One that somebody asked for is as good.
+func (k *Keeper) scheduled(ctx context.Context) error {
+	k.mu.Lock()
+	if !k.runs.IsZero() {
+		k.mu.Unlock()
+		return ErrBackingUp
+	}
+	k.runs = time.Now()
+	k.mu.Unlock()
+	_, err := k.backup(ctx)
+	return err
+}
+
+// backup makes a backup and removes those that need not stay. Whoever calls it has set
+// runs.
+func (k *Keeper) backup(ctx context.Context) (b db.Backup, err error) {
+	defer func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.runs = time.Time{}
+	}()
 	if k.Disk().Low {
-		return errLow
+		return b, ErrLow
 	}
 	if err := os.MkdirAll(k.o.Directory, 0o700); err != nil {
-		return err
+		return b, err
 	}
 	if err := k.sweep(); err != nil {
-		return err
+		return b, err
 	}
-	b, err := k.o.DB.Backup(ctx, filepath.Join(k.o.Directory, name(k.o.DB.Path(), time.Now())))
+	path := k.free(time.Now())
+	if k.o.For.None() {
+		b, err = k.o.DB.Backup(ctx, path)
+	} else {
+		b, err = k.o.DB.BackupSealed(ctx, path+seal.Encrypted, k.o.For.Encrypt)
+	}
 	if err != nil {
-		return err
+		return b, err
 	}
 	k.o.Log.Info("backup", "file", b.Path, "size", disk.Bytes(b.Bytes), "requests", b.Requests, "took", b.Took.Round(time.Millisecond).String(), "sha256", b.SHA256)
 	k.mu.Lock()
 	k.last = Made{At: b.At, Path: b.Path, Bytes: b.Bytes}
 	k.mu.Unlock()
-	return k.retain()
+	if err := k.retain(); err != nil { // this one is there all the same
+		k.o.Log.Error("old backups cannot be removed", "directory", k.o.Directory, "error", err)
+	}
+	return b, nil
+}
+
+// free returns the path of a backup of now that is not there: names have seconds, and two
+// may be asked for in one.
+func (k *Keeper) free(now time.Time) string {
+	for {
+		path := filepath.Join(k.o.Directory, name(k.o.DB.Path(), now))
+		_, err := os.Lstat(path)
+		_, sealed := os.Lstat(path + seal.Encrypted)
+		if err != nil && sealed != nil {
+			return path
+		}
+		now = now.Add(time.Second)
+	}
 }
 
 // sweep removes what a backup of ours left that was killed. Nobody else makes one of
@@ -158,13 +248,20 @@ func escape(dir string) string {
 	return meta.ReplaceAllString(dir, `\$0`)
 }
 
-// retain removes the oldest backups, so that Keep are left.
+// retain removes the backups that need not stay.
 func (k *Keeper) retain() error {
 	list, err := k.backups()
-	for len(list) > k.o.Keep && err == nil {
-		err = os.Remove(list[0].Path)
-		k.o.Log.Info("removed an old backup", "file", list[0].Path, "error", err)
-		list = list[1:]
+	if err != nil {
+		return err
+	}
+	made := make([]time.Time, len(list))
+	for i, b := range list {
+		made[i] = b.At
+	}
+	for _, i := range k.o.Keep.old(made, time.Now()) {
+		rerr := os.Remove(list[i].Path)
+		k.o.Log.Info("removed an old backup", "file", list[i].Path, "error", rerr)
+		err = errors.Join(err, rerr)
 	}
 	return err
 }

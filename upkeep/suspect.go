@@ -7,10 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"semel/db"
 	"semel/disk"
+	"semel/seal"
 )
 
 // SuspectPath is the note that the database at path cannot be trusted until it was
@@ -59,8 +61,12 @@ func Damaged(path, backups string, why error) error {
 		return fmt.Errorf("%w: %w. There is no backup in %s. Keep the file; `semel restore FILE --db %s --force` makes a backup from elsewhere the database", ErrDamaged, why, backups, path)
 	}
 	last := list[len(list)-1]
-	return fmt.Errorf("%w: %w. The newest backup is of %s; this makes it the database, and keeps the damaged file beside: semel restore %s --db %s --force",
-		ErrDamaged, why, last.At.Format(time.RFC3339), quoted(last.Path), quoted(path))
+	identity := ""
+	if strings.HasSuffix(last.Path, seal.Encrypted) {
+		identity = " --identity KEYFILE"
+	}
+	return fmt.Errorf("%w: %w. The newest backup is of %s; this makes it the database, and keeps the damaged file beside: semel restore %s --db %s --force%s",
+		ErrDamaged, why, last.At.Format(time.RFC3339), quoted(last.Path), quoted(path), identity)
 }
 
 // quoted is path as a shell takes it.

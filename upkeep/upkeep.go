@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"semel/db"
+	"semel/seal"
 )
 
 // Options say what is looked after. DB is needed.
@@ -17,9 +18,10 @@ type Options struct {
 	DB  *db.DB
 	Log *slog.Logger
 
-	Every     time.Duration // between two backups; 0 makes none
-	Keep      int           // backups; older ones are removed
-	Directory string        // of the backups
+	Every     time.Duration   // between two backups; 0 makes none unasked
+	Keep      Keep            // which backups stay; others are removed
+	Directory string          // of the backups
+	For       seal.Recipients // who can read them; none: they are not encrypted
 
 	Ballast    int64         // bytes that are given up when the disk is full; 0 is none
 	CheckEvery time.Duration // between two looks at the structure of the file; 0 is never
@@ -32,11 +34,13 @@ type Keeper struct {
 	o       Options
 	started time.Time
 	running sync.WaitGroup
+	ctx     context.Context // ends when Stop is called
 	stop    context.CancelFunc
 
 	mu   sync.Mutex
-	last Made // under mu
-	disk Disk // under mu
+	last Made      // under mu
+	runs time.Time // under mu; when the backup began that is being made, zero for none
+	disk Disk      // under mu
 
 	ballasting sync.Mutex // held by whoever changes the ballast
 }
@@ -53,16 +57,15 @@ func New(o Options) *Keeper {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	k := &Keeper{o: o, started: time.Now(), stop: func() {}}
+	k := &Keeper{o: o, started: time.Now()}
+	k.ctx, k.stop = context.WithCancel(context.Background())
 	if o.space == nil {
 		k.o.space = k.measure
 	}
-	if o.Every > 0 {
-		if list, err := k.backups(); err != nil {
-			o.Log.Error("look for earlier backups", "directory", o.Directory, "error", err)
-		} else if len(list) > 0 {
-			k.last = list[len(list)-1]
-		}
+	if list, err := k.backups(); err != nil {
+		o.Log.Error("look for earlier backups", "directory", o.Directory, "error", err)
+	} else if len(list) > 0 {
+		k.last = list[len(list)-1]
 	}
 	k.lookAtDisk(false)
 	return k
@@ -70,8 +73,7 @@ func New(o Options) *Keeper {
 
 // Start begins to look. Stop ends that.
 func (k *Keeper) Start() {
-	ctx, cancel := context.WithCancel(context.Background())
-	k.stop = cancel
+	ctx := k.ctx
 	k.running.Go(func() {
 		for k.lookAtDisk(true); every(ctx, diskEvery); {
 			k.lookAtDisk(true)
@@ -92,7 +94,9 @@ func (k *Keeper) Start() {
 // Stop returns when nothing of the keeper runs any more; a backup that is being made is
 // given up.
 func (k *Keeper) Stop() {
+	k.mu.Lock() // nothing begins after this
 	k.stop()
+	k.mu.Unlock()
 	k.running.Wait()
 }
 

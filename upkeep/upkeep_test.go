@@ -74,7 +74,7 @@ func TestBackupsAreMadeInTimeAndTheOldestOfThemRemoved(t *testing.T) {
 		}
 		left := "semel-19991231T000000Z.db.incomplete-123"
 		write(t, filepath.Join(dir, left), "ours")
-		k := upkeep.New(upkeep.WithSpace(upkeep.Options{DB: d, Every: 24 * time.Hour, Keep: 3, Directory: dir}, plenty))
+		k := upkeep.New(upkeep.WithSpace(upkeep.Options{DB: d, Every: 24 * time.Hour, Keep: upkeep.Keep{Newest: 3}, Directory: dir}, plenty))
 		k.Start()
 		defer k.Stop()
 		if got := k.LastBackup(); !got.At.IsZero() {
@@ -114,7 +114,7 @@ func TestBackupsAreMadeInTimeAndTheOldestOfThemRemoved(t *testing.T) {
 func TestAnotherLifeGoesOnWhereTheLastOneWas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dir := open(t)
-		o := upkeep.WithSpace(upkeep.Options{DB: d, Every: 24 * time.Hour, Keep: 100, Directory: dir}, plenty)
+		o := upkeep.WithSpace(upkeep.Options{DB: d, Every: 24 * time.Hour, Keep: upkeep.Keep{Newest: 100}, Directory: dir}, plenty)
 		for range 5 { // each an hour long
 			k := upkeep.New(o)
 			k.Start()
@@ -139,7 +139,7 @@ func TestABackupThatCannotBeMadeIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dir := open(t)
 		write(t, dir, "a file where the folder should be")
-		k := upkeep.New(upkeep.WithSpace(upkeep.Options{DB: d, Every: 24 * time.Hour, Keep: 3, Directory: dir}, plenty))
+		k := upkeep.New(upkeep.WithSpace(upkeep.Options{DB: d, Every: 24 * time.Hour, Keep: upkeep.Keep{Newest: 3}, Directory: dir}, plenty))
 		k.Start()
 		defer k.Stop()
 		after(30 * time.Minute)
@@ -161,7 +161,7 @@ func TestTheBallastIsGivenUpOnAFullDiskAndTakenOnAgain(t *testing.T) {
 		free.Store(50 << 20)
 		ballastPath := upkeep.BallastPath(d.Path())
 		held := func() bool { fi, err := os.Stat(ballastPath); return err == nil && fi.Size() == ballast }
-		k := upkeep.New(upkeep.WithSpace(upkeep.Options{DB: d, Every: time.Hour, Keep: 3, Directory: dir, Ballast: ballast}, func() (int64, int64, error) {
+		k := upkeep.New(upkeep.WithSpace(upkeep.Options{DB: d, Every: time.Hour, Keep: upkeep.Keep{Newest: 3}, Directory: dir, Ballast: ballast}, func() (int64, int64, error) {
 			if held() {
 				return free.Load(), total, nil
 			}
