@@ -124,7 +124,7 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       60 * time.Second,
-		MaxHeaderBytes:    16 << 10,
+		MaxHeaderBytes:    handlers.HeaderBytes, // and 4 kB
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		// Bodies and answers have deadlines of their own: a stream may be long.
 	}

@@ -27,6 +27,7 @@ var titles = map[string]string{
 	"parent_not_found":      "The message this follows is not there",
 	"model_unknown":         "There is no such model",
 	"too_large":             "Too large",
+	"header_too_large":      "The headers are too large",
 	"unsupported_media":     "This media type is not understood",
 	"attachment_unknown":    "An attachment is not here",
 	"attachments_too_large": "The attachments are too large together",

@@ -91,7 +91,7 @@ func serveBench(what string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 60 * time.Second, MaxHeaderBytes: 16 << 10}
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 60 * time.Second, MaxHeaderBytes: handlers.HeaderBytes}
 	go srv.Serve(l)
 	fmt.Println(l.Addr())
 	_, _ = io.Copy(io.Discard, os.Stdin)

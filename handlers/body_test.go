@@ -1,6 +1,7 @@
 package handlers_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"semel/chat"
 	"semel/db"
+	"semel/handlers"
 	"semel/llm"
 )
 
@@ -187,6 +189,47 @@ func TestLimitsAreExactAndSayTheirName(t *testing.T) {
 	// So has one of unknown length.
 	d.chat(io.MultiReader(strings.NewReader(padded(longest+1)))).refused(413, "too_large")
 	d.chat(io.MultiReader(strings.NewReader(padded(longest)))).wants(200)
+}
+
+// Headers have an exact limit, which they are told when they pass it, in whatever form they come.
+func TestTheLimitOfHeadersIsExactAndSaysItself(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t)
+	address := strings.TrimPrefix(d.url, "http://")
+	for name, head := range map[string]string{
+		"one header":          "GET /healthz HTTP/1.1\r\nHost: " + address + "\r\nConnection: close\r\nX-Long: %s\r\n\r\n",
+		"the address":         "GET /healthz?q=%s HTTP/1.1\r\nHost: " + address + "\r\nConnection: close\r\n\r\n",
+		"a body of no length": "POST /api/chat/stop/abcdefgh HTTP/1.1\r\nHost: " + address + "\r\nConnection: close\r\nTransfer-Encoding: chunked\r\nCookie: %s\r\n\r\n0\r\n\r\n",
+		"many headers":        "GET /healthz HTTP/1.1\r\nHost: " + address + "\r\nConnection: close\r\n" + strings.Repeat("A: b\r\n", 1000) + "X-Long: %s\r\n\r\n",
+	} {
+		end := strings.Index(head, "\r\n\r\n") + 4
+		for more, status := range map[int]int{-1: 0, 0: 0, 1: 431} {
+			fill := handlers.HeaderBytes + more - (end - len("%s"))
+			conn, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := fmt.Fprintf(conn, head, strings.Repeat("x", fill)); err != nil {
+				t.Fatal(err)
+			}
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(res.Body)
+			conn.Close()
+			if err != nil || (res.StatusCode == 431) != (status == 431) {
+				t.Errorf("%s, %d bytes more than the limit: status %d, %v", name, more, res.StatusCode, err)
+			}
+			if status == 431 {
+				checkHeaders(t, name, res.Header)
+				var p chat.Problem
+				if err := json.Unmarshal(body, &p); err != nil || p.Code != "header_too_large" || !strings.Contains(p.Detail, fmt.Sprint(handlers.HeaderBytes)) || !strings.Contains(p.Detail, fmt.Sprint(handlers.HeaderBytes+1)) {
+					t.Errorf("%s: %s, %v", name, body, err)
+				}
+			}
+		}
+	}
 }
 
 func TestS44TheFormOfTheJSONDoesNotMatter(t *testing.T) {

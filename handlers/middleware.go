@@ -58,6 +58,36 @@ func (w *statusWriter) Write(b []byte) (int, error) {
 // Unwrap lets a ResponseController reach what is below.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
+// HeaderBytes is how long a request may be before its body, in bytes as they are plainly
+// written: the first line, a line for each header, and the empty one. net/http has a bound
+// of the same name that lets 4 kB more pass.
+const HeaderBytes = 16 << 10
+
+// brief refuses longer headers. Those that net/http has refused before it says so to in its own words.
+func (s *server) brief(next http.Handler) http.Handler {
+	return s.handle(func(w http.ResponseWriter, r *http.Request) error {
+		if n := headerBytes(r); n > HeaderBytes {
+			return refuse(http.StatusRequestHeaderFieldsTooLarge, "header_too_large", chat.RetryNewID,
+				fmt.Sprintf("The address and the headers have %d bytes; at most %d are taken. Cookies of other programs under this name count, too.", n, HeaderBytes))
+		}
+		next.ServeHTTP(w, r)
+		return nil
+	})
+}
+
+func headerBytes(r *http.Request) int {
+	n := len(r.Method) + len(r.RequestURI) + len(r.Proto) + len("  \r\n") + len("Host: \r\n") + len(r.Host) + len("\r\n")
+	if len(r.TransferEncoding) > 0 { // net/http has taken it out
+		n += len("Transfer-Encoding: chunked\r\n")
+	}
+	for name, values := range r.Header {
+		for _, v := range values {
+			n += len(name) + len(v) + len(": \r\n")
+		}
+	}
+	return n
+}
+
 // unpacked refuses a body that is packed (RFC 9110, section 8.4): a few bytes could become
 // gigabytes, and nobody who asks needs it.
 func (s *server) unpacked(next http.Handler) http.Handler {

@@ -15,7 +15,7 @@ import (
 func (s *server) routes() http.Handler {
 	r := chi.NewRouter()
 	s.tree = r
-	r.Use(s.trace, s.patience, s.recovered, s.headers, s.unpacked, middleware.GetHead)
+	r.Use(s.trace, s.patience, s.recovered, s.headers, s.brief, s.unpacked, middleware.GetHead)
 	r.Post("/callbacks/{webhookID}", s.handle(s.postCallback)) // believed by its signature, wherever it comes from
 	r.Group(s.here)
 	s.leaves = leaves(r)
