@@ -20,10 +20,11 @@ import (
 var mayImport = map[string][]string{
 	"chat":                 {},
 	"config":               {"chat", "outbox", "seal"},
+	"dial":                 {},
 	"disk":                 {},
-	"llm":                  {"chat"},
+	"llm":                  {"chat", "dial"},
 	"llm/llmtest":          {"chat", "llm"},
-	"outbox":               {"chat"},
+	"outbox":               {"chat", "dial"},
 	"password":             {},
 	"search":               {},
 	"sink":                 {"chat", "outbox"},

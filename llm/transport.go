@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,7 @@ import (
 	"unicode/utf8"
 
 	"semel/chat"
+	"semel/dial"
 )
 
 // A Transport carries calls to providers over HTTP. It sends each prompt once:
@@ -36,9 +38,12 @@ type Transport struct {
 }
 
 // NewTransport returns a transport that has carried nothing yet. Proxies of the
-// environment (HTTPS_PROXY, NO_PROXY) are used, never for loopback addresses.
+// environment (HTTPS_PROXY, NO_PROXY) are used, never for loopback addresses. Models may be
+// on this machine and in private networks, but not where machines of clouds ask for
+// their own secrets; what a proxy calls is the proxy's affair.
 func NewTransport() *Transport {
-	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
+	dialer := dial.Guarded(func(a netip.Addr) bool { return !dial.IsMetadata(a) })
+	dialer.KeepAlive = 30 * time.Second
 	return &Transport{client: &http.Client{
 		Transport: &http.Transport{
 			Proxy: http.ProxyFromEnvironment,
@@ -111,7 +116,11 @@ func (t *Transport) do(ctx context.Context, method, url string, header http.Head
 		if sent.any() {
 			return nil, lineLost(scrubbed(err, secret))
 		}
-		return nil, &Error{Outcome: chat.OutcomeNone, Code: "provider_unreachable", Detail: "No connection to the model could be made.", Err: scrubbed(err, secret)}
+		detail := "No connection to the model could be made."
+		if errors.Is(err, dial.ErrRefused) {
+			detail = "The address of the model is not called: it is link-local, or where machines of a cloud ask for their own secrets."
+		}
+		return nil, &Error{Outcome: chat.OutcomeNone, Code: "provider_unreachable", Detail: detail, Err: scrubbed(err, secret)}
 	}
 	if strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
 		resp.Body = &gunzip{from: resp.Body}

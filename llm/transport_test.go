@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"semel/chat"
+	"semel/dial"
 )
 
 const testKey = "sk-test-0123456789abcdef"
@@ -567,6 +568,18 @@ func pipeServer(tr *Transport, handle func(c net.Conn, r *bufio.Reader)) {
 			handle(there, r)
 		}()
 		return &countedConn{Conn: here}, nil
+	}
+}
+
+// What asks for a model's words must not bring a machine's secrets to the page.
+func TestAModelIsNotWhereACloudKeepsItsSecrets(t *testing.T) {
+	tr := newTestTransport(t)
+	tr.client.Transport.(*http.Transport).Proxy = nil // it would be what is called
+	for _, host := range []string{"169.254.169.254", "[::ffff:a9fe:a9fe]", "100.100.100.200", "169.254.1.1:11434"} {
+		_, err := postTo(t.Context(), tr, "http://"+host+"/latest/meta-data/")
+		if e := wantOutcome(t, err, chat.OutcomeNone); !errors.Is(e.Err, dial.ErrRefused) || !strings.Contains(e.Detail, "secrets") {
+			t.Errorf("%s: %s, %v", host, e.Detail, e.Err)
+		}
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+
+	"semel/dial"
 )
 
 func TestAddressesOfThisMachineAndOfPrivateNetworksAreRefused(t *testing.T) {
@@ -61,7 +63,7 @@ func TestTheAddressIsJudgedWhenItIsDialled(t *testing.T) {
 	defer l.Close()
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	for _, host := range []string{"localhost", "127.0.0.1", "0.0.0.0", "::ffff:127.0.0.1"} {
-		if c, err := (guard{}).dial(t.Context(), "tcp", net.JoinHostPort(host, port)); !errors.Is(err, errAddressRefused) {
+		if c, err := (guard{}).dial(t.Context(), "tcp", net.JoinHostPort(host, port)); !errors.Is(err, dial.ErrRefused) {
 			t.Errorf("%s: got %v, %v, want a refusal", host, c, err)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"semel/chat"
+	"semel/dial"
 )
 
 // A webhook delivers by HTTP POST, signed as Standard Webhooks 1.0 has it. Every try
@@ -361,7 +362,7 @@ func explain(ctx context.Context, err error, host string) (code, detail string) 
 		timeout  net.Error
 	)
 	switch {
-	case errors.Is(err, errAddressRefused):
+	case errors.Is(err, dial.ErrRefused):
 		return CodeAddressRefused, host + " is at an address that may not be called: one of this machine, of a private network, for a special purpose, or one for plain text that is not allowed."
 	case errors.Is(ctx.Err(), context.Canceled):
 		return CodeInterrupted, "The delivery was interrupted on this side."
