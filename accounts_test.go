@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/tls"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"net/http/cookiejar"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -19,6 +21,7 @@ import (
 	"time"
 
 	"semel/config"
+	"semel/handlers"
 )
 
 // withInput runs a command with something to read.
@@ -232,6 +235,109 @@ func TestTheSelfSignedCertificateIsForItsOwnerAlone(t *testing.T) {
 	}
 	if _, err := openCertificate(cfg, log); err == nil {
 		t.Error("a damaged file is taken")
+	}
+}
+
+// X21: a served certificate of files: browsers are to insist on it, nothing older than TLS 1.2
+// is spoken, whatever Go is told, and the next one is shown to the next who comes.
+func TestX21ACertificateOfFilesIsServed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	renew := func(mode os.FileMode) (print string) {
+		t.Helper()
+		path := filepath.Join(dir, "made.pem")
+		if err := writeSelfSigned(path); err != nil {
+			t.Fatal(err)
+		}
+		pair, err := tls.LoadX509KeyPair(path, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"cert.pem", "key.pem"} {
+			if err := os.WriteFile(filepath.Join(dir, name+".new"), raw, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(filepath.Join(dir, name+".new"), mode); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(filepath.Join(dir, name+".new"), filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return fingerprint(pair.Leaf.Raw)
+	}
+	first := renew(0o644)
+	cmd := exec.Command(semelBinary(t), serveArgs(filepath.Join(dir, "semel.db"))...)
+	cmd.Env = []string{"SEMEL_SERVER_TLS_CERT=" + filepath.Join(dir, "cert.pem"), "SEMEL_SERVER_TLS_KEY=" + filepath.Join(dir, "key.pem"), "GODEBUG=tls10server=1"}
+	l := start(t, cmd)
+	if !l.ready(t) {
+		t.Fatal(l.log)
+	}
+	if text := l.log.String(); !strings.Contains(text, "everybody on this machine may read the key") || !strings.Contains(text, "key.pem") {
+		t.Errorf("nothing is said of a key that is open to all:\n%s", text)
+	}
+	address := strings.TrimPrefix(l.url, "https://")
+	shown := func() string {
+		c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		return fingerprint(c.ConnectionState().PeerCertificates[0].Raw)
+	}
+	if got := shown(); got != first {
+		t.Errorf("shown is %s, want %s", got, first)
+	}
+	_, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
+	if err == nil || !strings.Contains(err.Error(), "protocol version") {
+		t.Errorf("TLS 1.1: %v", err)
+	}
+	c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
+	if err != nil {
+		t.Errorf("TLS 1.2: %v", err)
+	} else {
+		c.Close()
+	}
+	l.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
+	res, err := l.http.Get(l.url + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if got := res.Header.Get("Strict-Transport-Security"); got != "max-age=31536000" {
+		t.Errorf("HSTS is %q", got)
+	}
+	second := renew(0o600)
+	if !eventually(func() bool { return shown() == second }) {
+		t.Errorf("the new certificate is not shown:\n%s", l.log)
+	}
+	l.kill()
+
+	// Without TLS there is nothing to insist on; and headers that net/http itself refuses
+	// have their bound where it is documented.
+	l = serveNow(t, filepath.Join(dir, "semel.db"))
+	if res, err = l.http.Get(l.url + "/healthz"); err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if got := res.Header.Get("Strict-Transport-Security"); got != "" {
+		t.Errorf("without TLS HSTS is %q", got)
+	}
+	conn, err := net.Dial("tcp", strings.TrimPrefix(l.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	head := "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: "
+	if _, err := io.WriteString(conn, head+strings.Repeat("x", handlers.HeaderBytes+4096-len(head))); err != nil {
+		t.Fatal(err)
+	}
+	if res, err = http.ReadResponse(bufio.NewReader(conn), nil); err != nil || res.StatusCode != 431 {
+		t.Errorf("headers without end: %v, %v", res, err)
 	}
 }
 

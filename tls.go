@@ -52,6 +52,9 @@ func openCertificate(cfg *config.Config, log *slog.Logger) (*certificate, error)
 	case c.cert == "":
 		return nil, nil
 	}
+	if fi, err := os.Stat(c.key); err == nil && runtime.GOOS != "windows" && fi.Mode().Perm()&0o007 != 0 {
+		log.Warn("everybody on this machine may read the key of the certificate", "file", c.key, "mode", fmt.Sprintf("%#o", fi.Mode().Perm()))
+	}
 	return c, c.load()
 }
 

@@ -60,7 +60,13 @@ func (d *DB) claimFile(want int) error {
 			return newerErr(d.path, version, want)
 		}
 	}
-	return os.Chmod(d.path, 0o600)
+	// SQLite gives new files the mode of the database; those there are have their own.
+	for _, s := range []string{"", "-wal", "-shm"} {
+		if err := os.Chmod(d.path+s, 0o600); err != nil && (s == "" || !errors.Is(err, os.ErrNotExist)) {
+			return err
+		}
+	}
+	return nil
 }
 
 // versionThrough is fileVersion through a reading connection of its own.
