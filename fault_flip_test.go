@@ -14,8 +14,8 @@ import (
 var flipsFlag = flag.Int("flips", 300, "how many bits of a database are flipped, one at a time")
 
 // One bit flips, in any page or in the log. SQLite finds it, or an invariant does, or
-// nothing that is served has changed: no answer is ever served that is not the one that
-// was stored. For longer: -flips 20000.
+// nothing that is served has changed: no question and no answer is ever served that is not
+// the one that was stored. For longer: -flips 20000.
 func TestAFlippedBitIsNeverServedAsAnAnswer(t *testing.T) {
 	rng := randomly(t)
 	file := writeConfig(t, killConfig)

@@ -607,6 +607,7 @@ CREATE TABLE outbox (
   settled_at  INTEGER,
   tx          INTEGER NOT NULL,                    -- that wrote it
   doubted_at  INTEGER,                             -- what a restore lost may have sent it, from then on; NULL: nothing is lost
+  sha256      BLOB    CHECK (length(sha256) = 32), -- of webhook_id, a zero byte, destination, a zero byte, payload; what has none is not sent
 
   UNIQUE (request_id, kind, position),
   CHECK ((state = 'delivering') = (owner IS NOT NULL)),
@@ -635,7 +636,7 @@ WHEN NEW.state <> OLD.state AND NOT CASE OLD.state
   ELSE 0 END
 BEGIN SELECT RAISE(ABORT, 'outbox: no such edge'); END;
 
-CREATE TRIGGER outbox_identity BEFORE UPDATE OF id, request_id, kind, position, webhook_id, destination, payload, awaits, callback_ms, compensates, created_at, tx ON outbox
+CREATE TRIGGER outbox_identity BEFORE UPDATE OF id, request_id, kind, position, webhook_id, destination, payload, awaits, callback_ms, compensates, created_at, tx, sha256 ON outbox
 BEGIN SELECT RAISE(ABORT, 'outbox: what leaves does not change'); END;
 
 CREATE TRIGGER outbox_attempt BEFORE UPDATE OF attempt ON outbox

@@ -27,21 +27,33 @@ type flipReport struct {
 	Changed []string
 }
 
-// A served is everything that the file says of its requests: the answers, and the rest.
+// A served is everything that the file says of its requests: the texts of questions and
+// answers, and the rest.
 type served struct {
-	answers, rest map[string]string
+	texts, rest map[string]string
 }
 
-// serveAll asks for every request by its key. What is an error is not there.
+// serveAll asks for every request by its key, and for every conversation. What is an
+// error is not there.
 func serveAll(d *db.DB, keys []chat.Key) served {
 	s := served{map[string]string{}, map[string]string{}}
+	read := map[string]bool{}
 	for _, k := range keys {
+		if !read[k.SessionID] {
+			read[k.SessionID] = true
+			t, _ := d.Thread(context.Background(), k.UserID, k.SessionID)
+			for _, m := range t.Messages {
+				if m.Role == "user" {
+					s.texts[fmt.Sprintf("the question %d of %s", m.Seq, k.SessionID)] = m.Content
+				}
+			}
+		}
 		rec, err := d.Record(context.Background(), k)
 		if err != nil {
 			continue
 		}
 		if rec.Message != nil {
-			s.answers[k.RequestID] = rec.Content + "\x00" + rec.Message.Reasoning
+			s.texts["the answer of "+k.RequestID] = rec.Content + "\x00" + rec.Message.Reasoning
 		}
 		b, err := json.Marshal(rec)
 		if err != nil {
@@ -83,8 +95,8 @@ func flip(path, work string, n int, rng *rand.Rand) (r flipReport) {
 	if err := d.Close(); err != nil {
 		log.Fatal(err)
 	}
-	if len(before.answers) == 0 {
-		log.Fatal("nothing is answered in the file")
+	if len(before.texts) == 0 {
+		log.Fatal("nothing is said in the file")
 	}
 	type job struct{ at, bit int }
 	jobs := make(chan job)
@@ -177,9 +189,9 @@ func lookAfterFlip(path string, keys []chat.Key, before served, inLog bool) (wha
 		found = found || c.Count > 0
 	}
 	now := serveAll(d, keys)
-	for id, answer := range now.answers {
-		if answer != before.answers[id] {
-			return "changed", "the answer of " + id
+	for what, text := range now.texts {
+		if was, ok := before.texts[what]; ok && text != was {
+			return "changed", what
 		}
 	}
 	if found {

@@ -84,7 +84,7 @@ func (c *conn) archive(user int64, session string) (a Archive, err error) {
 			return err
 		}
 		if !sound {
-			return unsound("request", t.RequestID)
+			return unsound("turn of request", t.RequestID)
 		}
 		t.Thought = time.Duration(thought) * time.Millisecond
 		if state.Live() {
@@ -145,13 +145,13 @@ func (d *DB) Sessions(ctx context.Context, user int64, after int64, n int) (sess
 }
 
 const (
-	sqlSelectArchive = `SELECT ` + sqlSound + `, r.id, r.request_id, r.kind, r.seq, r.parent_seq, r.placed, r.model, r.state, r.attempt,
-		r.failure_code, r.failure_outcome, r.failure_retry, r.failure_detail, q.content, q.created_at,
+	sqlSelectArchive = `SELECT ` + sqlSoundMessage + `, r.id, r.request_id, r.kind, r.seq, r.parent_seq, r.placed, r.model, r.state, r.attempt,
+		r.failure_code, r.failure_outcome, r.failure_retry, r.failure_detail, m.content, m.created_at,
 		s.content, s.reasoning, s.finish, s.input_tokens, s.cached_tokens, s.output_tokens, s.estimated, s.thought_ms, s.created_at
 		FROM requests r
-		LEFT JOIN messages q ON q.conversation_id = r.conversation_id AND q.seq = r.seq AND q.role = 'user'
+		LEFT JOIN messages m ON m.conversation_id = r.conversation_id AND m.seq = r.seq AND m.role = 'user'
 		LEFT JOIN snapshots s ON s.request_id = r.id
-		WHERE r.id IN (SELECT m.request_id FROM messages m WHERE m.conversation_id = ?1 AND m.role = 'user'
+		WHERE r.id IN (SELECT q.request_id FROM messages q WHERE q.conversation_id = ?1 AND q.role = 'user'
 			UNION SELECT w.id FROM requests w WHERE w.conversation_id = ?1 AND w.kind IN ('regenerate', 'continue')) ORDER BY r.seq`
 
 	sqlSelectSessions = `SELECT id, session_id FROM conversations WHERE user_id = ? AND deleted_at IS NULL AND id > ? ORDER BY id LIMIT ?`

@@ -1,7 +1,9 @@
 package db
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -112,6 +114,9 @@ func (c *conn) content(sha string) (content []byte, err error) {
 	found, err := c.queryRow(sqlSelectContent, []any{key}, &content)
 	if err == nil && !found {
 		err = ErrNotFound
+	}
+	if sum := sha256.Sum256(content); err == nil && !bytes.Equal(sum[:], key) {
+		err = unsound("file", sha)
 	}
 	return content, err
 }

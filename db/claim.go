@@ -313,7 +313,7 @@ const (
 
 	sqlSelectContext = `SELECT context FROM requests WHERE id = ?`
 
-	sqlSelectTurns = `SELECT ` + sqlSound + `, m.seq, m.role, coalesce(m.content, s.content), s.tool_calls FROM json_each(?2) j
-		JOIN messages m ON m.conversation_id = ?1 AND m.seq = j.value
+	sqlSelectTurns = `SELECT ` + sqlSoundMessage + `, m.seq, m.role, coalesce(m.content, s.content), s.tool_calls FROM json_each(?2) j
+		JOIN messages m ON m.conversation_id = ?1 AND m.seq = j.value JOIN requests r ON r.id = m.request_id
 		LEFT JOIN snapshots s ON s.request_id = m.request_id AND m.role = 'assistant'`
 )

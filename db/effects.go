@@ -1,6 +1,7 @@
 package db
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -50,6 +51,16 @@ type Outgoing struct {
 	SettledAt     time.Time
 	Key           chat.Key // of its request; only lists for people have it
 	Last          []Try    // the newest deliveries, the newest first; likewise
+	digest        []byte   // as stored
+}
+
+// Sound reports whether o is what was stored. What is not must not be sent: a bit has
+// flipped, or somebody wrote into the file.
+func (o Outgoing) Sound() bool { return bytes.Equal(o.digest, o.sum()) }
+
+func (o Outgoing) sum() []byte {
+	sum := sha256.Sum256([]byte(o.WebhookID + "\x00" + o.Destination + "\x00" + o.Payload))
+	return sum[:]
 }
 
 // follow writes what follows from an answer besides itself, and reports whether any of
@@ -101,7 +112,7 @@ func (tx *Tx) sendAction(r chat.Request, position int, webhookID, name, argument
 // needs nothing but the row.
 func (tx *Tx) send(o Outgoing, wait time.Duration) error {
 	_, err := tx.exec(sqlInsertOutbox, o.RequestID, o.Kind, o.Position, o.WebhookID, o.Destination, o.Payload, o.Awaits,
-		wait.Milliseconds(), o.Compensates, tx.now, tx.now, tx.now, tx.n)
+		wait.Milliseconds(), o.Compensates, tx.now, tx.now, tx.now, tx.n, o.sum())
 	if err != nil {
 		return fmt.Errorf("insert outbox: %w", err)
 	}
@@ -206,7 +217,11 @@ func (tx *Tx) compensate(o *Outgoing, code, reason string) error {
 		return err
 	}
 	var action, arguments string
-	if _, err := tx.queryRow(sqlSelectDecision, []any{o.RequestID, o.Position}, &action, &arguments); err != nil {
+	var digest []byte
+	if _, err := tx.queryRow(sqlSelectDecision, []any{o.RequestID, o.Position}, &action, &arguments, &digest); err != nil {
+		return err
+	}
+	if err := soundAction(o.WebhookID, action, arguments, digest); err != nil {
 		return err
 	}
 	return tx.send(Outgoing{
@@ -278,6 +293,11 @@ func (tx *Tx) verdict(v Verdict) (r chat.Request, err error) {
 	case said != "" || rule != string(chat.VerdictAsk):
 		return r, ErrAlreadyDecided
 	}
+	if v.Approve {
+		if err := soundAction(v.WebhookID, action, arguments, digest); err != nil {
+			return r, err
+		}
+	}
 	if _, err := tx.exec(sqlInsertVerdict, id, position, want, digest, v.Actor, v.Reason, tx.now, tx.n); err != nil {
 		return r, fmt.Errorf("insert verdict: %w", err)
 	}
@@ -295,6 +315,14 @@ func (tx *Tx) verdict(v Verdict) (r chat.Request, err error) {
 		return r, err
 	}
 	return tx.request(id)
+}
+
+// soundAction returns an error for an action that is not the one that was decided about.
+func soundAction(webhookID, action, arguments string, digest []byte) error {
+	if sum := chat.DigestAction(action, arguments); !bytes.Equal(sum[:], digest) {
+		return unsound("action", webhookID)
+	}
+	return nil
 }
 
 // rejectUndecided rejects what a person was asked and need not say any more: of one
@@ -367,6 +395,9 @@ func (c *conn) effects(id int64) ([]chat.Effect, error) {
 			e.Compensation = &undo
 		}
 		list = append(list, e)
+		if err == nil {
+			err = soundAction(e.ID, e.Action, arguments, digest)
+		}
 		return err
 	})
 	if err != nil || declared == "" {
@@ -399,7 +430,7 @@ func declaredAs(frozen, name string) (chat.Action, error) {
 
 func outgoingDest(o *Outgoing) []any {
 	return []any{&o.ID, &o.RequestID, &o.Kind, &o.Position, &o.WebhookID, &o.Destination, &o.Payload, &o.Awaits, &o.Compensates,
-		(*string)(&o.State), &o.Steps, &o.Attempt, &o.Tries, &o.Owner, &o.LeaseUntil, &o.NextAt, &o.DueAt, &o.FirstAt, &o.Code, &o.CreatedAt, &o.SettledAt, &o.DoubtedAt, &o.Unknown}
+		(*string)(&o.State), &o.Steps, &o.Attempt, &o.Tries, &o.Owner, &o.LeaseUntil, &o.NextAt, &o.DueAt, &o.FirstAt, &o.Code, &o.CreatedAt, &o.SettledAt, &o.DoubtedAt, &o.digest, &o.Unknown}
 }
 
 // outgoing returns the one row of the outbox that sql finds. Errors: ErrNotFound.
@@ -425,7 +456,7 @@ func (c *conn) allOutgoing(sql string, args ...any) (list []Outgoing, err error)
 // nobody said so.
 const sqlOutgoingColumns = `SELECT o.id, o.request_id, o.kind, o.position, o.webhook_id, o.destination, o.payload, o.awaits, o.compensates,
 	o.state, o.steps, o.attempt, o.tries, o.owner, o.lease_until, o.next_at, o.due_at, o.first_at, o.code, o.created_at, o.settled_at,
-	o.doubted_at, o.doubted_at IS NOT NULL OR EXISTS (SELECT 1 FROM deliveries d WHERE d.outbox_id = o.id AND d.outcome = 'unknown') FROM outbox o`
+	o.doubted_at, o.sha256, o.doubted_at IS NOT NULL OR EXISTS (SELECT 1 FROM deliveries d WHERE d.outbox_id = o.id AND d.outcome = 'unknown') FROM outbox o`
 
 const (
 	sqlInsertDecision = `INSERT INTO decisions (request_id, position, webhook_id, action, arguments, digest, verdict, code, reason, at, tx)
@@ -433,7 +464,7 @@ const (
 
 	// A decision that a backup had may have been approved in what was lost.
 	sqlInsertOutbox = `INSERT INTO outbox (request_id, kind, position, webhook_id, destination, payload, awaits, callback_ms, compensates,
-		state, next_at, created_at, updated_at, tx, doubted_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 'pending', ?10, ?11, ?12, ?13,
+		state, next_at, created_at, updated_at, tx, sha256, doubted_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 'pending', ?10, ?11, ?12, ?13, ?14,
 		(SELECT min(s.backup_at) FROM restores s JOIN decisions d ON d.request_id = ?1 AND d.position = ?3 AND d.tx < s.tx WHERE ?2 = 'effect'))`
 
 	sqlSelectDeclarations = `SELECT id FROM declarations WHERE sha256 = ?`
@@ -444,7 +475,7 @@ const (
 		SELECT 1 FROM verdicts v WHERE v.request_id = d.request_id AND v.position = d.position)
 		UNION ALL SELECT 1 FROM outbox WHERE request_id = ?1 AND kind <> 'compensation' AND settled_at IS NULL LIMIT 1`
 
-	sqlSelectDecision = `SELECT action, arguments FROM decisions WHERE request_id = ? AND position = ?`
+	sqlSelectDecision = `SELECT action, arguments, digest FROM decisions WHERE request_id = ? AND position = ?`
 
 	sqlSelectVerdict = `SELECT d.request_id, d.position, d.action, d.arguments, d.digest, d.verdict, v.verdict, l.body
 		FROM decisions d LEFT JOIN verdicts v ON v.request_id = d.request_id AND v.position = d.position

@@ -505,6 +505,9 @@ func contents(t *testing.T, d *db.DB) []string {
 		if table == "conversations" {
 			columns += ", deleted_at IS NULL, archived_at IS NULL, named_tx > 0, ended_tx > 0, ended_tx > seen_tx, named_tx IN (SELECT rowid FROM search)"
 		}
+		if table == "outbox" { // a digest of what has new names
+			columns = strings.Replace(columns, `,"sha256"`, "", 1)
+		}
 		if table == "restores" {
 			columns += ", settled_at IS NULL"
 		}

@@ -102,8 +102,13 @@ func (d *DB) Reveal(ctx context.Context, id int64, deed Deed) (s Said, err error
 			return err
 		}
 		if r.Kind.WritesQuestion() {
-			if _, err := tx.queryRow(sqlSelectTurn, []any{r.ConversationID, r.Seq}, new(bool), new(string), &s.Question); err != nil {
+			var sound bool
+			found, err := tx.queryRow(sqlSelectTurn, []any{r.ConversationID, r.Seq}, &sound, new(string), &s.Question)
+			if err != nil {
 				return err
+			}
+			if found && !sound {
+				return unsound("question of request", r.Key.RequestID)
 			}
 		}
 		rec, err := tx.record(r)

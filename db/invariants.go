@@ -1,6 +1,7 @@
 package db
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"database/sql/driver"
@@ -106,24 +107,19 @@ var registerOnce sync.Once
 // invariants recompute. Open calls it first.
 func registerFunctions() {
 	registerOnce.Do(func() {
-		sqlite.MustRegisterDeterministicScalarFunction("snapshot_digest", 3, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
-			var s [3]string
-			for i := range s {
-				b, _ := args[i].([]byte) // the driver would cut a text at its first NUL
-				s[i] = string(b)
+		// Of any number of blobs. The driver would cut a text at its first NUL.
+		sqlite.MustRegisterDeterministicScalarFunction("digest", -1, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+			parts := make([][]byte, len(args))
+			for i, a := range args {
+				parts[i], _ = a.([]byte)
 			}
-			return SnapshotDigest(s[0], s[1], s[2]), nil
-		})
-		sqlite.MustRegisterDeterministicScalarFunction("action_digest", 2, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
-			action, _ := args[0].([]byte)
-			arguments, _ := args[1].([]byte)
-			sum := chat.DigestAction(string(action), string(arguments))
+			sum := sha256.Sum256(bytes.Join(parts, []byte{0}))
 			return sum[:], nil
 		})
-		sqlite.MustRegisterDeterministicScalarFunction("content_digest", 1, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+		// Of a text as a blob: what the fingerprint of its request has of it.
+		sqlite.MustRegisterDeterministicScalarFunction("question_digest", 1, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
 			content, _ := args[0].([]byte)
-			digest := sha256.Sum256(content)
-			return digest[:], nil
+			return []byte(chat.Fields{Content: string(content)}.Fingerprint().Field("content")), nil
 		})
 		sqlite.MustRegisterDeterministicScalarFunction("attachment_id", 3, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
 			user, _ := args[0].(int64)
@@ -198,7 +194,7 @@ var requestInvariants = []Invariant{
 		`SELECT s.request_id FROM snapshots s LEFT JOIN attempts a ON a.request_id = s.request_id AND a.n = s.attempt
 		 WHERE a.outcome IS NULL OR a.outcome NOT IN ('ok', 'stopped') OR (a.outcome = 'stopped') <> (s.finish = 'stopped') OR a.tx >= s.tx`},
 	{"I16", "a snapshot still has its digest",
-		`SELECT request_id FROM snapshots WHERE sha256 <> snapshot_digest(CAST(content AS BLOB), CAST(reasoning AS BLOB), CAST(tool_calls AS BLOB))`},
+		`SELECT request_id FROM snapshots WHERE sha256 <> digest(CAST(content AS BLOB), CAST(reasoning AS BLOB), CAST(tool_calls AS BLOB))`},
 	{"I17", "a request has a snapshot exactly when its answer is final",
 		`SELECT r.id FROM requests r LEFT JOIN snapshots s ON s.request_id = r.id
 		 WHERE (r.state IN ('acknowledged', 'committed')) <> (s.request_id IS NOT NULL)`},
@@ -331,7 +327,7 @@ var requestInvariants = []Invariant{
 		 WHERE f.source = 'import' AND r.failure_retry <> 'explicit' AND NOT EXISTS (
 		 SELECT 1 FROM transitions t WHERE t.request_id = r.id AND t.from_state = 'failed')`},
 	{"I80", "a file still has its digest",
-		`SELECT hex(sha256) FROM contents WHERE sha256 <> content_digest(content)`},
+		`SELECT hex(sha256) FROM contents WHERE sha256 <> digest(content)`},
 	{"I81", "an upload has the id that its user, its bytes and its name make, and no file is left that nobody has uploaded",
 		`SELECT id FROM attachments WHERE id <> attachment_id(user_id, name, sha256)
 		 UNION ALL SELECT hex(sha256) FROM contents k WHERE NOT EXISTS (SELECT 1 FROM attachments a WHERE a.sha256 = k.sha256)`},
@@ -349,6 +345,9 @@ var requestInvariants = []Invariant{
 	{"I83", "the fingerprint of a request is of the files that its question carries, in their order",
 		`SELECT r.id FROM requests r WHERE substr(r.fingerprint, 73, 8) <> attachments_digest((SELECT group_concat(lower(hex(a.sha256)), ' ' ORDER BY k.n)
 		 FROM carried k JOIN attachments a ON a.id = k.attachment_id WHERE k.conversation_id = r.conversation_id AND k.seq = r.seq))`},
+	{"I88", "a question still has the text that its request was accepted with",
+		`SELECT m.conversation_id, m.seq FROM messages m JOIN requests r ON r.id = m.request_id
+		 WHERE m.role = 'user' AND substr(r.fingerprint, 41, 8) <> question_digest(CAST(m.content AS BLOB))`},
 	{"I84", "the running counts are those of the rows, and of what was purged",
 		`SELECT 'attempts' FROM instance WHERE attempts < (SELECT count(*) FROM attempts WHERE reason <> 'imported')
 		 UNION ALL SELECT 'answers' FROM instance WHERE answers <> (SELECT count(*) FROM transitions WHERE to_state = 'acknowledged')

@@ -22,7 +22,7 @@ var effectInvariants = []Invariant{
 		 UNION ALL SELECT o.request_id, o.position FROM outbox o WHERE o.kind <> 'charge' AND NOT EXISTS (
 		 SELECT 1 FROM decisions d WHERE d.request_id = o.request_id AND d.position = o.position)`},
 	{"I31", "a decision still has its digest",
-		`SELECT request_id, position FROM decisions WHERE digest <> action_digest(CAST(action AS BLOB), CAST(arguments AS BLOB))`},
+		`SELECT request_id, position FROM decisions WHERE digest <> digest(CAST(action AS BLOB), CAST(arguments AS BLOB))`},
 	{"I32", "what leaves has the arguments that were decided on, and is about its request",
 		`SELECT o.id FROM outbox o JOIN requests r ON r.id = o.request_id LEFT JOIN decisions d ON d.request_id = o.request_id AND d.position = o.position AND o.kind <> 'charge'
 		 WHERE json_extract(o.payload, '$.data.requestId') IS NOT r.request_id
@@ -60,6 +60,8 @@ var effectInvariants = []Invariant{
 	{"I47", "what was sent again by hand is in the audit log",
 		`SELECT y.outbox_id, y.n FROM deliveries y JOIN outbox o ON o.id = y.outbox_id WHERE y.reason = 'redrive' GROUP BY y.outbox_id
 		 HAVING count(*) > (SELECT count(*) FROM audit a WHERE a.action = 'redrive' AND a.object = o.webhook_id)`},
+	{"I89", "what leaves is what was written to leave",
+		`SELECT id FROM outbox WHERE sha256 IS NOT digest(CAST(webhook_id AS BLOB), CAST(destination AS BLOB), CAST(payload AS BLOB))`},
 	{"I53", "what is being delivered has a lease, and nothing else has",
 		`SELECT id FROM outbox WHERE (state = 'delivering') <> (owner IS NOT NULL) OR (owner IS NULL) <> (lease_until IS NULL)
 		 OR (state = 'pending') <> (next_at IS NOT NULL) OR (state = 'awaiting') <> (due_at IS NOT NULL)`},

@@ -480,8 +480,8 @@ func TestAContextThatIsExtendedIsTheOneThatIsWalked(t *testing.T) {
 			}
 			return r
 		}
-		about := func(kind chat.Kind, parent int64) db.Submission {
-			sub := dbtest.Submission(s, chat.NewID(), "")
+		about := func(kind chat.Kind, content string, parent int64) db.Submission {
+			sub := dbtest.Submission(s, chat.NewID(), content)
 			sub.Kind, sub.ParentSeq = kind, parent
 			return sub
 		}
@@ -489,12 +489,10 @@ func TestAContextThatIsExtendedIsTheOneThatIsWalked(t *testing.T) {
 		failed := claim(dbtest.Submission(s, chat.NewID(), "two"), 1, 2, 3)
 		dbtest.Fail(t, d, failed, "half")
 		dbtest.Finish(t, d, claim(dbtest.Submission(s, chat.NewID(), "three"), 1, 2, 3, 5), "c")
-		dbtest.Finish(t, d, claim(about(chat.KindRegenerate, 5), 1, 2, 3, 5), "c again")
-		dbtest.Finish(t, d, claim(about(chat.KindContinue, 7), 1, 2, 3, 5, 7), "and more")
+		dbtest.Finish(t, d, claim(about(chat.KindRegenerate, "", 5), 1, 2, 3, 5), "c again")
+		dbtest.Finish(t, d, claim(about(chat.KindContinue, "", 7), 1, 2, 3, 5, 7), "and more")
 		dbtest.Finish(t, d, claim(dbtest.Submission(s, chat.NewID(), "four"), 1, 2, 3, 5, 7, 8, 9), "d")
-		edit := about(chat.KindEdit, 3)
-		edit.Content = "two, better"
-		dbtest.Finish(t, d, claim(edit, 1, 2, 11), "b")
+		dbtest.Finish(t, d, claim(about(chat.KindEdit, "two, better", 3), 1, 2, 11), "b")
 		dbtest.Check(t, d)
 	}
 }

@@ -85,7 +85,7 @@ func (c *conn) addAnswer(r chat.Request, rec *chat.Record) error {
 		return fmt.Errorf("request %d is %s without a snapshot: run semel verify", r.ID, r.State)
 	}
 	if !sound {
-		return unsound("request", r.Key.RequestID)
+		return unsound("answer of request", r.Key.RequestID)
 	}
 	m.ID = chat.MessageID(r.Key.SessionID, m.Seq)
 	m.ParentID = chat.MessageID(r.Key.SessionID, r.ParentSeq)
@@ -100,10 +100,10 @@ func (c *conn) addAnswer(r chat.Request, rec *chat.Record) error {
 	return err
 }
 
-// unsound is the error of whoever reads an answer that is not the one that was stored:
-// a bit has flipped, or somebody wrote into the file. It is shown to nobody.
+// unsound is the error of whoever reads what is not what was stored: a bit has flipped,
+// or somebody wrote into the file. It is shown and sent to nobody.
 func unsound(what string, id any) error {
-	return fmt.Errorf("%w: the answer of %s %v is not the one that was stored: run semel verify", ErrDamaged, what, id)
+	return fmt.Errorf("%w: the %s %v is not what was stored: run semel verify", ErrDamaged, what, id)
 }
 
 // AttemptReason returns why attempt n of a request was allowed, "" when there is
@@ -315,7 +315,13 @@ const (
 
 	// sqlSound is whether the text of snapshot s is the one that was stored. The driver
 	// cuts a text at its first NUL, so it gets bytes.
-	sqlSound = `(s.sha256 IS NULL OR s.sha256 = snapshot_digest(CAST(s.content AS BLOB), CAST(s.reasoning AS BLOB), CAST(s.tool_calls AS BLOB)))`
+	sqlSound = `(s.sha256 IS NULL OR s.sha256 = digest(CAST(s.content AS BLOB), CAST(s.reasoning AS BLOB), CAST(s.tool_calls AS BLOB)))`
+
+	// sqlSoundQuestion is the same of the text of message m of request r, of which the
+	// fingerprint has a digest.
+	sqlSoundQuestion = `(m.content IS NULL OR substr(r.fingerprint, 41, 8) = question_digest(CAST(m.content AS BLOB)))`
+
+	sqlSoundMessage = `(` + sqlSound + ` AND ` + sqlSoundQuestion + `)`
 
 	sqlSelectAnswer = `SELECT ` + sqlSound + `, s.content, s.reasoning, s.finish, s.created_at, s.input_tokens, s.cached_tokens, s.output_tokens,
 		s.estimated, l.micros, s.declarations_id IS NOT NULL FROM snapshots s JOIN ledger l ON l.request_id = s.request_id AND l.kind = 'charge'

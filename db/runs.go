@@ -400,7 +400,7 @@ const (
 
 	sqlRequestStop = `UPDATE requests SET stop_requested_at = ?, stop_attempt = ?` + sqlHeld
 
-	sqlSelectTurn = `SELECT ` + sqlSound + `, m.role, coalesce(m.content, s.content) FROM messages m
+	sqlSelectTurn = `SELECT ` + sqlSoundMessage + `, m.role, coalesce(m.content, s.content) FROM messages m JOIN requests r ON r.id = m.request_id
 		LEFT JOIN snapshots s ON s.request_id = m.request_id AND m.role = 'assistant'
 		WHERE m.conversation_id = ? AND m.seq = ?`
 )

@@ -23,7 +23,7 @@ import (
 )
 
 // fragments are parts of statements, no statements themselves.
-var fragments = []string{"sqlHeld", "sqlComesFirst", "sqlOpen", "sqlAnswersQuestion", "sqlBehind", "sqlMoved", "sqlInTurn", "sqlRequestFields", "sqlAttachmentColumns", "sqlDroppable", "sqlAuditChosen", "sqlSound"}
+var fragments = []string{"sqlHeld", "sqlComesFirst", "sqlOpen", "sqlAnswersQuestion", "sqlBehind", "sqlMoved", "sqlInTurn", "sqlRequestFields", "sqlAttachmentColumns", "sqlDroppable", "sqlAuditChosen", "sqlSound", "sqlSoundQuestion", "sqlSoundMessage"}
 
 // mayScan lists every statement that walks a whole table or index, with the
 // reason why that is right. A new one fails the test below until it has one.

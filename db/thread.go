@@ -104,7 +104,7 @@ func (c *conn) tree(conversation int64) (tree, error) {
 			return err
 		}
 		if !sound {
-			return unsound("request", m.RequestID)
+			return unsound("message of request", m.RequestID)
 		}
 		m.Thought = time.Duration(thought) * time.Millisecond
 		tr.turns[m.Seq] = m
@@ -267,7 +267,7 @@ func (c *conn) addUnanswered(t *Thread, tr tree, coming string) error {
 }
 
 const (
-	sqlSelectThread = `SELECT ` + sqlSound + `, m.seq, m.role,
+	sqlSelectThread = `SELECT ` + sqlSoundMessage + `, m.seq, m.role,
 		CASE WHEN ` + sqlAnswersQuestion + ` THEN r.seq ELSE r.parent_seq END,
 		coalesce(m.content, s.content), s.reasoning, s.finish, r.model, m.created_at, r.request_id, r.id, r.state, r.placed, r.context_dropped,
 		coalesce(s.input_tokens, 0), coalesce(s.cached_tokens, 0), coalesce(s.output_tokens, 0), coalesce(s.estimated, 0),

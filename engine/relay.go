@@ -166,6 +166,8 @@ func (y *relay) deliver(o db.Outgoing) {
 	}
 	code := dest.forbids(o, time.Now())
 	switch {
+	case !o.Sound():
+		code = "damaged"
 	case !ok:
 		code = "destination_gone"
 	case disabled:

@@ -417,6 +417,57 @@ func TestADestinationThatIsNotConfiguredAnyMore(t *testing.T) {
 	})
 }
 
+// What is not what was written to leave does not leave: to nobody else either, and not
+// when a person sends it again. Others go on.
+func TestWhatIsDamagedInTheOutboxIsNotSent(t *testing.T) {
+	t.Parallel()
+	for name, damage := range map[string]string{
+		"payload":     `payload = replace(payload, '"n":0', '"n":4')`,
+		"destination": `destination = 'sign'`,
+		"id":          `webhook_id = replace(webhook_id, 'msg_', 'mrg_')`,
+		"digest":      `sha256 = NULL`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				v := &receiver{answers: []func(context.Context, outbox.Message) outbox.Result{absent, absent, well}}
+				r := newRig(t, effects(v), asking("note"), asking("note"))
+				id := r.acts()
+				key := r.key(id)
+				r.session = newID()
+				whole := r.acts()
+				if v.count() != 2 {
+					t.Fatalf("%d deliveries came, want the two that were not taken", v.count())
+				}
+				execSQL(t, r.file, `DROP TRIGGER outbox_identity; UPDATE outbox SET `+damage+` WHERE id = 1`)
+				for range 2 { // the second time a person has sent it again
+					time.Sleep(time.Hour)
+					synctest.Wait() // the invariants do not hold
+					rec, err := r.d.Record(r.ctx, key)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if e := rec.Effects[0]; e.State != chat.EffectDead || e.Code != "damaged" {
+						t.Errorf("the effect is %s with %q, want it dead because it is damaged", e.State, e.Code)
+					}
+					list, err := r.d.Outbox(r.ctx, db.OutboxFilter{State: chat.EffectDead, Limit: 1})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := r.e.Resolve(r.ctx, db.Resolution{WebhookID: list[0].WebhookID, Do: db.Redrive, Actor: "user:1"}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				synctest.Wait()
+				r.stands(whole, "committed delivered")
+				if v.count() != 3 {
+					t.Errorf("%d deliveries came, want two that were not taken and that of the other effect", v.count())
+				}
+			})
+		})
+	}
+}
+
 // Who answers 410 is called no more, whatever else is asked for, until a person says so.
 func TestADestinationThatWantsNoMoreIsCalledNoMore(t *testing.T) {
 	t.Parallel()

@@ -158,6 +158,8 @@ func (l *Locale) effectCode(code string) string {
 		return l.T("effect.code.unknown")
 	case "key_expired":
 		return l.T("effect.code.expired")
+	case "damaged":
+		return l.T("effect.code.damaged")
 	case "callback_timeout":
 		return l.T("effect.code.timeout")
 	case "unreachable", "tls_missing":

@@ -5,6 +5,13 @@
 ALTER TABLE instance ADD COLUMN backed_up_at INTEGER;
 ALTER TABLE outbox ADD COLUMN doubted_at INTEGER;
 
+-- What leaves has a digest.
+ALTER TABLE outbox ADD COLUMN sha256 BLOB CHECK (length(sha256) = 32);
+UPDATE outbox SET sha256 = digest(CAST(webhook_id AS BLOB), CAST(destination AS BLOB), CAST(payload AS BLOB));
+DROP TRIGGER outbox_identity;
+CREATE TRIGGER outbox_identity BEFORE UPDATE OF id, request_id, kind, position, webhook_id, destination, payload, awaits, callback_ms, compensates, created_at, tx, sha256 ON outbox
+BEGIN SELECT RAISE(ABORT, 'outbox: what leaves does not change'); END;
+
 CREATE TABLE restores (
   epoch       INTEGER PRIMARY KEY CHECK (epoch > 1),
   backup_at   INTEGER NOT NULL,
