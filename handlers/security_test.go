@@ -341,11 +341,17 @@ func TestAPanicIsAnAnswerAndHasALine(t *testing.T) {
 	var log bytes.Buffer
 	s := handlers.New(handlers.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	w := httptest.NewRecorder()
-	s.Around(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a canary") })).ServeHTTP(w, httptest.NewRequest("GET", "/x", nil))
+	req := httptest.NewRequest("POST", "/x?token=secret", strings.NewReader("password=secret"))
+	req.Header.Set("Cookie", "semel=secret")
+	req.Header.Set("Authorization", "Bearer secret")
+	s.Around(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a canary") })).ServeHTTP(w, req)
 	r := reply{t, w.Code, w.Header(), w.Body.Bytes()}
 	r.wellFormed("a panic")
 	if p := r.refused(500, "internal"); strings.Contains(string(r.body), "canary") || p.Retry != chat.RetrySameID {
 		t.Errorf("%+v", p)
+	}
+	if strings.Contains(log.String()+string(r.body), "secret") {
+		t.Errorf("a panic shows what came with the request: %s", log.String())
 	}
 	if trace := w.Header().Get("X-Trace-Id"); !strings.Contains(log.String(), "canary") || !strings.Contains(log.String(), trace) {
 		t.Errorf("log %q", log.String())

@@ -3,7 +3,6 @@ package handlers_test
 import (
 	"bytes"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -113,74 +112,43 @@ func TestAConversationIsSetUpByItsPanel(t *testing.T) {
 	d.form("/c/"+chat.NewID()+"/setup", "model", "tap").wants(404)
 }
 
-// E: the key goes to its provider and to nobody else.
-func TestAKeyIsInNoAnswerAndInNoLog(t *testing.T) {
+// E: the key goes to its provider. That it is in nothing else says the test of X20.
+func TestAModelIsTriedConnectedChangedAndRemovedByItsForm(t *testing.T) {
 	t.Parallel()
-	var log syncBuffer
-	d := openDoor(t, func(s *setup) {
-		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		s.handlers.Log, s.engine.Log = logger, logger
-	})
+	d := openDoor(t)
 	provider := llmtest.NewServer(t, llmtest.Chat)
-	provider.Play(llmtest.Script{Text: []string{"from afar"}}, llmtest.Script{Refuse: &llmtest.Failure{Status: 401, Message: "Incorrect key: " + canary}})
+	provider.Play(llmtest.Script{Text: []string{"from afar"}})
 	tells := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
 		fmt.Fprintf(w, `{"error": {"message": "Incorrect API key provided: %s."}}`, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 	}))
 	defer tells.Close()
 
-	var all []reply
-	say := func(r reply, status int) reply {
-		t.Helper()
-		all = append(all, r.wants(status))
-		return r
-	}
-	say(d.form("/settings/models", connecting(provider.URL, "do", "test")...), 200)
-	r := say(d.form("/settings/models", connecting(tells.URL+"/v1", "do", "test")...), 200)
+	d.form("/settings/models", connecting(provider.URL, "do", "test")...).wants(200)
+	r := d.form("/settings/models", connecting(tells.URL+"/v1", "do", "test")...).wants(200)
 	if !strings.Contains(string(r.body), `data-verdict="key"`) || !strings.Contains(string(r.body), "Incorrect API key provided: ***.") {
 		t.Error("a refused key is not told so")
 	}
-	say(d.form("/settings/models", connecting("ftp://x")...), 422)
-	say(d.form("/settings/models", connecting(provider.URL, "key", canary+" x")...), 422)
-	say(d.form("/settings/models", connecting(provider.URL, "name", "demo")...), 422)
+	d.form("/settings/models", connecting("ftp://x")...).wants(422)
+	d.form("/settings/models", connecting(provider.URL, "key", canary+" x")...).wants(422)
+	d.form("/settings/models", connecting(provider.URL, "name", "demo")...).wants(422)
 	first := connecting(provider.URL)
-	say(d.form("/settings/models", first...), 303)
-	say(d.form("/settings/models", first...), 303) // the second click
-	say(d.form("/settings/models", append(first, "name", "another")...), 409)
-	say(d.form("/settings/models", connecting(provider.URL)...), 422) // the name is taken
-	say(d.form("/settings/models", connecting(provider.URL+"/x", "editing", "afar", "key", "")...), 422)
-	say(d.form("/settings/models", connecting(provider.URL, "editing", "afar", "key", "", "do", "test")...), 200)
-	say(d.form("/settings/models", connecting(provider.URL, "editing", "afar", "key", "", "context", "4096")...), 303)
-	say(d.form("/settings/models", "do", "default", "name", "afar"), 303)
+	d.form("/settings/models", first...).wants(303)
+	d.form("/settings/models", first...).wants(303) // the second click
+	d.form("/settings/models", append(first, "name", "another")...).wants(409)
+	d.form("/settings/models", connecting(provider.URL)...).wants(422) // the name is taken
+	d.form("/settings/models", connecting(provider.URL+"/x", "editing", "afar", "key", "")...).wants(422)
+	d.form("/settings/models", connecting(provider.URL, "editing", "afar", "key", "", "do", "test")...).wants(200)
+	d.form("/settings/models", connecting(provider.URL, "editing", "afar", "key", "", "context", "4096")...).wants(303)
+	d.form("/settings/models", "do", "default", "name", "afar").wants(303)
 	if got := d.models(); got != "demo file, tap file, afar settings default" {
 		t.Errorf("models: %s", got)
 	}
-	say(d.get("/settings"), 200)
-	if r := say(d.get("/settings?edit=afar"), 200); !strings.Contains(string(r.body), "••••7777") {
+	if r := d.get("/settings?edit=afar").wants(200); !strings.Contains(string(r.body), "••••7777") {
 		t.Error("the form does not show how the key ends")
 	}
-	session, id, rec := d.answered("hello")
-	if rec.Content != "from afar" || rec.Model != "afar" {
+	if _, _, rec := d.answered("hello"); rec.Content != "from afar" || rec.Model != "afar" {
 		t.Errorf("got %q of %s", rec.Content, rec.Model)
-	}
-	failed := chat.NewID()
-	all = append(all, d.chat(ask(session, failed, "again")))
-	for _, route := range d.allRoutes(session, id) {
-		if route.method == "GET" && !strings.HasSuffix(route.pattern, "/events") { // which does not end
-			all = append(all, d.get(route.path))
-		}
-	}
-	all = append(all, d.get("/api/conversations/"+session+"/export?format=json"), d.get(receiptPath(session, failed)), d.get("/c/"+session))
-	for _, r := range all {
-		if strings.Contains(string(r.body)+fmt.Sprint(r.header), canary) {
-			t.Errorf("an answer has the key: %d %.200s", r.status, r.body)
-		}
-	}
-	if strings.Contains(log.String(), canary) || !strings.Contains(log.String(), "dispatched") {
-		t.Error("the log has the key, or nothing")
-	}
-	if dump, err := d.db.Models(t.Context()); err != nil || len(dump) != 1 || strings.Contains(string(dump[0].SealedKey), canary) {
-		t.Errorf("stored: %+v %v", dump, err)
 	}
 	got := 0
 	for _, r := range provider.Requests() {
@@ -188,12 +156,12 @@ func TestAKeyIsInNoAnswerAndInNoLog(t *testing.T) {
 			got++
 		}
 	}
-	if got < 4 {
-		t.Errorf("the provider got the key %d times: no test", got)
+	if got < 3 {
+		t.Errorf("the provider got the key %d times", got)
 	}
-	say(d.form("/settings/models", "do", "remove", "name", "afar"), 303)
-	say(d.form("/settings/models", "do", "remove", "name", "afar"), 303)
-	say(d.form("/settings/models", first...), 409) // the first form, late
+	d.form("/settings/models", "do", "remove", "name", "afar").wants(303)
+	d.form("/settings/models", "do", "remove", "name", "afar").wants(303)
+	d.form("/settings/models", first...).wants(409) // the first form, late
 	if got := d.models(); got != "demo file default, tap file" {
 		t.Errorf("after the removal: %s", got)
 	}
