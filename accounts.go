@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"semel/chat"
 	"semel/config"
@@ -75,7 +76,7 @@ func userCommand(environ []string) *cobra.Command {
 			}), nil
 		})
 	for _, c := range []*cobra.Command{add, passwd} {
-		c.Flags().Bool("password-stdin", false, "read the password from the standard input instead of asking for it")
+		c.Flags().Bool("password-stdin", false, "read the password from the standard input, also where that is a terminal")
 	}
 	role := accountCommand(environ, "role NAME ROLE", "Give an account another role; it is signed out everywhere", 2, false,
 		func(cmd *cobra.Command, args []string) (func(context.Context, *db.DB) error, error) {
@@ -180,23 +181,71 @@ func onAccount(cmd *cobra.Command, given, said string, do func(context.Context, 
 	}
 }
 
-// readPassword takes the password from the standard input; asked for at a terminal, it
-// is seen there.
-func readPassword(cmd *cobra.Command, name string) (string, error) {
-	if quiet, _ := cmd.Flags().GetBool("password-stdin"); !quiet {
-		if _, err := fmt.Fprintf(cmd.ErrOrStderr(), "Password of %s (what you type is shown): ", name); err != nil {
-			return "", err
+// readPassword asks for a new password at a terminal, where it is not seen and wanted
+// twice, and takes a line of the standard input anywhere else. Its errors are wrong usage.
+func readPassword(cmd *cobra.Command, name string) (pass string, err error) {
+	in, ok := cmd.InOrStdin().(*os.File)
+	if quiet, _ := cmd.Flags().GetBool("password-stdin"); !quiet && ok && term.IsTerminal(int(in.Fd())) {
+		pass, err = typedTwice(cmd, in, name)
+	} else {
+		pass, err = bufio.NewReader(io.LimitReader(cmd.InOrStdin(), 2*chat.MaxPassword)).ReadString('\n')
+		if errors.Is(err, io.EOF) {
+			err = nil
 		}
+		pass = strings.TrimRight(pass, "\r\n")
 	}
-	line, err := bufio.NewReader(io.LimitReader(cmd.InOrStdin(), 2*chat.MaxPassword)).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil {
 		return "", err
 	}
-	pass := strings.TrimRight(line, "\r\n")
 	if !chat.GoodPassword(pass, name) {
 		return "", fmt.Errorf("the password must have at least %d characters and not be one that everybody tries", chat.MinPassword)
 	}
 	return pass, nil
+}
+
+func typedTwice(cmd *cobra.Command, terminal *os.File, name string) (string, error) {
+	var typed [2]string
+	for i, prompt := range []string{"Password of " + name + ": ", "Once more: "} {
+		if _, err := fmt.Fprint(cmd.ErrOrStderr(), prompt); err != nil {
+			return "", err
+		}
+		var err error
+		if typed[i], err = unseen(cmd.Context(), terminal); err != nil {
+			return "", err
+		}
+		if _, err := fmt.Fprintln(cmd.ErrOrStderr()); err != nil {
+			return "", err
+		}
+	}
+	if typed[0] != typed[1] {
+		return "", errors.New("the two passwords differ: nothing was changed")
+	}
+	return typed[0], nil
+}
+
+// unseen reads a line that the terminal does not show. When ctx ends first, the terminal
+// shows again what is typed; the read goes on behind it, and ends with the process.
+func unseen(ctx context.Context, terminal *os.File) (string, error) {
+	fd := int(terminal.Fd())
+	before, err := term.GetState(fd)
+	if err != nil {
+		return "", err
+	}
+	type line struct {
+		text []byte
+		err  error
+	}
+	read := make(chan line, 1)
+	go func() {
+		text, err := term.ReadPassword(fd)
+		read <- line{text, err}
+	}()
+	select {
+	case l := <-read:
+		return string(l.text), l.err
+	case <-ctx.Done():
+		return "", errors.Join(context.Cause(ctx), term.Restore(fd, before))
+	}
 }
 
 func listAccounts(ctx context.Context, d *db.DB, out io.Writer) error {
