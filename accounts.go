@@ -301,11 +301,11 @@ func keyCommand(environ []string) *cobra.Command {
 					return fmt.Errorf("%s is no operator: a key opens what its owner may do", a.Name)
 				}
 				secret, digest := chat.NewKey()
-				id, err := d.AddKey(ctx, db.Key{UserID: a.ID, Name: label, Scope: chat.Scope(scope), Digest: digest}, console)
+				k, err := d.AddKey(ctx, db.Key{UserID: a.ID, Name: label, Scope: chat.Scope(scope), Digest: digest}, console)
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "Key %d of %s for %s, shown this once: %s\n", id, a.Name, scope, secret)
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "Key %d of %s for %s, shown this once: %s\n", k.ID, a.Name, scope, secret)
 				return err
 			}, nil
 		})

@@ -83,11 +83,12 @@ CREATE TABLE api_keys (
   scope      TEXT    NOT NULL CHECK (scope = 'chat' OR scope = 'ops'),
   created_at INTEGER NOT NULL,
   used_at    INTEGER,                      -- to the minute
-  revoked_at INTEGER
+  revoked_at INTEGER,
+  form_id    TEXT    CHECK (length(form_id) = 26)                     -- the id of the form that made it; NULL: a command did
 ) STRICT;
-CREATE INDEX api_keys_user ON api_keys (user_id);
+CREATE UNIQUE INDEX api_keys_form ON api_keys (user_id, form_id);
 
-CREATE TRIGGER api_keys_identity BEFORE UPDATE OF id, digest, user_id, scope, created_at ON api_keys
+CREATE TRIGGER api_keys_identity BEFORE UPDATE OF id, digest, user_id, scope, created_at, form_id ON api_keys
 BEGIN SELECT RAISE(ABORT, 'api_keys: a key does not change'); END;
 CREATE TRIGGER api_keys_revoked BEFORE UPDATE OF revoked_at ON api_keys
 WHEN OLD.revoked_at IS NOT NULL

@@ -1,9 +1,11 @@
 package chat
 
 import (
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -94,6 +96,15 @@ const KeyPrefix = "semel_"
 // NewKey makes a key, and what is stored of it.
 func NewKey() (secret string, digest []byte) {
 	secret = KeyPrefix + NewToken()
+	return secret, DigestToken(secret)
+}
+
+// KeyOf makes the key of a form: always the same of the same seed, which is random and
+// kept to oneself, and of the same words.
+func KeyOf(seed, form string, user int64, scope Scope, name string) (secret string, digest []byte) {
+	mac := hmac.New(sha256.New, []byte(seed))
+	fmt.Fprintf(mac, "%s %d %s %s", form, user, scope, name) // only the last has spaces
+	secret = KeyPrefix + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 	return secret, DigestToken(secret)
 }
 

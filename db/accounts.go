@@ -294,26 +294,39 @@ type Key struct {
 	Role      chat.Role
 	Name      string
 	Scope     chat.Scope
-	Digest    []byte // SHA-256 of the key, of one that is to be added
+	Digest    []byte // SHA-256 of the key, of one that is to be added, as is
+	FormID    string // the id of the form that makes it, "" for none
 	CreatedAt time.Time
 	UsedAt    time.Time
 	RevokedAt time.Time
 }
 
-// AddKey stores a key of a user and returns its id. The same key a second time stores
-// nothing.
-func (d *DB) AddKey(ctx context.Context, k Key, actor string) (id int64, err error) {
-	err = d.writeAccounts(ctx, func(tx *Tx) error {
-		found, err := tx.queryRow(sqlSelectKeyID, []any{k.Digest}, &id)
-		if err != nil || found {
+// AddKey stores a key of a user and returns it as it is stored. The same key a second
+// time stores nothing. Errors: ErrFormUsed, where the form made
+// another of that user, or it is revoked.
+func (d *DB) AddKey(ctx context.Context, k Key, actor string) (Key, error) {
+	var form any
+	if k.FormID != "" {
+		form = k.FormID
+	}
+	err := d.writeAccounts(ctx, func(tx *Tx) error {
+		var same bool
+		found, err := tx.queryRow(sqlSelectKeyMade, []any{k.Digest, k.UserID, form}, &k.ID, &k.CreatedAt, &same)
+		switch {
+		case err != nil:
 			return err
+		case found && !same:
+			return ErrFormUsed
+		case found:
+			return nil
 		}
-		if id, err = tx.insert(sqlInsertKey, k.Digest, k.UserID, k.Name, k.Scope, tx.now); err != nil {
+		if k.ID, err = tx.insert(sqlInsertKey, k.Digest, k.UserID, k.Name, k.Scope, tx.now, form); err != nil {
 			return fmt.Errorf("insert key: %w", err)
 		}
-		return tx.audit(actor, "add key", fmt.Sprintf("key:%d", id), k.Name, "")
+		k.CreatedAt = tx.now
+		return tx.audit(actor, "add key", fmt.Sprintf("key:%d", k.ID), k.Name, "")
 	})
-	return id, err
+	return k, err
 }
 
 // Key returns the key of that digest, unless it is revoked or its user disabled. Errors:
@@ -488,9 +501,9 @@ const (
 
 	sqlDeleteLogins = `DELETE FROM logins WHERE user_id = ? AND digest <> ?`
 
-	sqlSelectKeyID = `SELECT id FROM api_keys WHERE digest = ?`
+	sqlSelectKeyMade = `SELECT id, created_at, digest = ?1 AND revoked_at IS NULL FROM api_keys WHERE digest = ?1 OR (user_id = ?2 AND form_id = ?3)`
 
-	sqlInsertKey = `INSERT INTO api_keys (digest, user_id, name, scope, created_at) VALUES (?, ?, ?, ?, ?)`
+	sqlInsertKey = `INSERT INTO api_keys (digest, user_id, name, scope, created_at, form_id) VALUES (?, ?, ?, ?, ?, ?)`
 
 	sqlSelectKey = `SELECT k.id, u.id, u.name, u.role, k.name, k.scope, k.created_at, k.used_at FROM api_keys k JOIN users u ON u.id = k.user_id
 		WHERE k.digest = ? AND k.revoked_at IS NULL AND u.disabled_at IS NULL AND u.password IS NOT NULL`

@@ -54,9 +54,9 @@ func fillAccounts(t testing.TB, d *db.DB) {
 	signIn(t, d, gone, "token of gone")
 	for i, k := range []db.Key{{UserID: ada, Name: "script", Scope: chat.ScopeChat}, {UserID: bob, Name: "metrics", Scope: chat.ScopeOps}, {UserID: gone, Name: "old", Scope: chat.ScopeChat}} {
 		k.Digest = digest(k.Name)
-		id, err := d.AddKey(bg, k, "user:1")
+		k, err := d.AddKey(bg, k, "user:1")
 		if err == nil && i == 1 {
-			err = d.RevokeKey(bg, 0, id, "user:1")
+			err = d.RevokeKey(bg, 0, k.ID, "user:1")
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -348,12 +348,20 @@ func TestAKeyOpensUntilItIsRevokedOrItsUserDisabled(t *testing.T) {
 	d := dbtest.Open(t)
 	addAccount(t, d, "ada", chat.RoleAdmin)
 	bob := addAccount(t, d, "bob", chat.RoleMember)
-	id, err := d.AddKey(bg, db.Key{UserID: bob, Name: "script", Scope: chat.ScopeChat, Digest: digest("k")}, "x")
+	form := chat.NewID()
+	made, err := d.AddKey(bg, db.Key{UserID: bob, Name: "script", Scope: chat.ScopeChat, Digest: digest("k"), FormID: form}, "x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if same, err := d.AddKey(bg, db.Key{UserID: bob, Name: "script", Scope: chat.ScopeChat, Digest: digest("k")}, "x"); same != id || err != nil {
-		t.Errorf("the same again is %d, %v, want %d", same, err, id)
+	id := made.ID
+	if same, err := d.AddKey(bg, db.Key{UserID: bob, Name: "script", Scope: chat.ScopeChat, Digest: digest("k"), FormID: form}, "x"); same.ID != id || same.CreatedAt.UnixMilli() != made.CreatedAt.UnixMilli() || err != nil {
+		t.Errorf("the same again is %+v, %v, want %+v", same, err, made)
+	}
+	if _, err := d.AddKey(bg, db.Key{UserID: bob, Name: "script", Scope: chat.ScopeChat, Digest: digest("k2"), FormID: form}, "x"); !errors.Is(err, db.ErrFormUsed) {
+		t.Errorf("another key by the same form: %v", err)
+	}
+	if keys, err := d.Keys(bg, bob); len(keys) != 1 || err != nil {
+		t.Errorf("keys %+v, %v", keys, err)
 	}
 	opens := func(want bool, when string) {
 		t.Helper()
@@ -386,7 +394,7 @@ func TestAKeyOpensUntilItIsRevokedOrItsUserDisabled(t *testing.T) {
 		t.Errorf("of another: %+v %v", list, err)
 	}
 	c := raw(t, d.Path(), "")
-	for _, s := range []string{`UPDATE api_keys SET revoked_at = NULL`, `UPDATE api_keys SET scope = 'ops'`, `UPDATE api_keys SET user_id = 1`} {
+	for _, s := range []string{`UPDATE api_keys SET revoked_at = NULL`, `UPDATE api_keys SET scope = 'ops'`, `UPDATE api_keys SET user_id = 1`, `UPDATE api_keys SET form_id = NULL`} {
 		if _, err := c.ExecContext(bg, s); err == nil {
 			t.Errorf("%s is done", s)
 		}

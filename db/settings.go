@@ -79,7 +79,7 @@ var (
 	// ErrNameTaken: another model has that name; nothing was stored.
 	ErrNameTaken = errors.New("another model has that name")
 	// ErrFormUsed: the form connected another model before, or one that was removed
-	// since; nothing was stored.
+	// since, or made another key; nothing was stored.
 	ErrFormUsed = errors.New("the form was used before")
 )
 

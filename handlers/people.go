@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"semel/chat"
@@ -145,7 +146,15 @@ func (s *server) addUser(w http.ResponseWriter, r *http.Request, form url.Values
 	id, err := s.DB.AddAccount(r.Context(), n)
 	switch {
 	case errors.Is(err, db.ErrAccountName):
-		return s.refusedUser(w, r, form, "taken")
+		same, err := s.justMade(r, n, form.Get("password"))
+		if err != nil {
+			return err
+		}
+		if !same {
+			return s.refusedUser(w, r, form, "taken")
+		}
+		http.Redirect(w, r, "/admin/users?done=add", http.StatusSeeOther)
+		return nil
 	case errors.Is(err, db.ErrNotNow):
 		return signedOut() // another made the first: who is this?
 	case err != nil:
@@ -161,6 +170,19 @@ func (s *server) addUser(w http.ResponseWriter, r *http.Request, form url.Values
 	return nil
 }
 
+// justMade reports whether an account is the one that the same form has made a moment
+// ago: a second click, whose sender sees only its own answer.
+func (s *server) justMade(r *http.Request, n db.NewAccount, pass string) (bool, error) {
+	a, hash, err := s.DB.Account(r.Context(), n.Name)
+	if errors.Is(err, db.ErrNotFound) {
+		return false, nil // the name is that of somebody without an account
+	}
+	if err != nil || a.Role != n.Role || a.Disabled || time.Since(a.CreatedAt) > time.Minute {
+		return false, err
+	}
+	return s.hasher.Fits(r.Context(), pass, hash)
+}
+
 // account is the part of the settings page that is about the account itself, nil
 // without accounts.
 func (s *server) account(r *http.Request) (*views.Account, error) {
@@ -168,7 +190,7 @@ func (s *server) account(r *http.Request) (*views.Account, error) {
 	if g.name == "" {
 		return nil, nil
 	}
-	a := &views.Account{Name: g.name, Role: g.role, Fingerprint: s.Fingerprint}
+	a := &views.Account{Name: g.name, Role: g.role, Fingerprint: s.Fingerprint, FormID: chat.NewID()}
 	logins, err := s.DB.Logins(r.Context(), g.user, s.Idle)
 	if err != nil {
 		return nil, err
@@ -253,9 +275,18 @@ func (s *server) postAccount(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// addKey shows the new key on the answer itself: it is kept nowhere.
+// keyShown is how long after it was made the form that made a key shows it again.
+const keyShown = time.Minute
+
+// addKey shows the new key on the answer itself: it is kept nowhere. A double click has
+// its first answer thrown away by the browser, so the second must be the same: the key
+// follows from the form and from what this process alone knows.
 func (s *server) addKey(w http.ResponseWriter, r *http.Request, g guest, form url.Values) error {
-	k := db.Key{UserID: g.user, Name: strings.TrimSpace(form.Get("name")), Scope: chat.Scope(form.Get("scope"))}
+	id, err := chat.ParseID(form.Get("requestId"))
+	if _, timed := chat.IDTime(id); err != nil || !timed {
+		return badRequest("The form has no id.")
+	}
+	k := db.Key{UserID: g.user, Name: strings.TrimSpace(form.Get("name")), Scope: chat.Scope(form.Get("scope")), FormID: id}
 	need := map[chat.Scope]chat.Role{chat.ScopeChat: chat.RoleMember, chat.ScopeOps: chat.RoleOperator}[k.Scope]
 	switch {
 	case !g.role.Has(need):
@@ -263,13 +294,16 @@ func (s *server) addKey(w http.ResponseWriter, r *http.Request, g guest, form ur
 	case k.Name == "" || utf8.RuneCountInString(k.Name) > 100 || !utf8.ValidString(k.Name):
 		return s.accountPage(w, r, http.StatusUnprocessableEntity, func(a *views.Account, l *views.Locale) { a.Error = l.WrongAccount("key") })
 	}
-	secret, digest := chat.NewKey()
+	secret, digest := chat.KeyOf(s.seed, k.FormID, k.UserID, k.Scope, k.Name)
 	k.Digest = digest
-	id, err := s.DB.AddKey(r.Context(), k, s.actor(r))
+	k, err = s.DB.AddKey(r.Context(), k, s.actor(r))
+	if errors.Is(err, db.ErrFormUsed) || err == nil && time.Since(k.CreatedAt) > keyShown {
+		return s.accountPage(w, r, http.StatusConflict, func(a *views.Account, l *views.Locale) { a.Error = l.WrongAccount("form") })
+	}
 	if err != nil {
 		return err
 	}
-	s.Log.Info("key", "do", "add", "key", id, "by", fmt.Sprint("user:", g.user))
+	s.Log.Info("key", "do", "add", "key", k.ID, "by", fmt.Sprint("user:", g.user))
 	return s.accountPage(w, r, http.StatusOK, func(a *views.Account, _ *views.Locale) { a.Secret = secret })
 }
 

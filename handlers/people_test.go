@@ -458,8 +458,8 @@ func TestOwnAccount(t *testing.T) {
 	d.get("/api/models", "Cookie", third).refused(401, "signed_out")
 	eve.call("GET", "/api/models", nil).wants(200)
 
-	eve.form("/settings/account", url.Values{"do": {"key"}, "name": {"x"}, "scope": {"ops"}}).wants(403)
-	page = eve.form("/settings/account", url.Values{"do": {"key"}, "name": {"my script"}, "scope": {"chat"}}).wants(200)
+	eve.form("/settings/account", url.Values{"do": {"key"}, "requestId": {chat.NewID()}, "name": {"x"}, "scope": {"ops"}}).wants(403)
+	page = eve.form("/settings/account", url.Values{"do": {"key"}, "requestId": {chat.NewID()}, "name": {"my script"}, "scope": {"chat"}}).wants(200)
 	key := regexp.MustCompile(`semel_[\w-]{43}`).FindString(string(page.body))
 	d.get("/api/models", "Authorization", "Bearer "+key).wants(200)
 	d.get("/api/models", "Authorization", "bearer  "+key).wants(200)
@@ -762,4 +762,112 @@ func TestWithAccountsAUserHasAFewAnswersRunning(t *testing.T) {
 			}
 		}
 	}, func(s *setup) { s.handlers.RunningPerUser = 1 })
+}
+
+var secretShown = regexp.MustCompile(`<code class="secret">(semel_[\w-]{43})</code>`)
+
+// Of a double click a browser shows the second answer. It must be the first one: one key,
+// and its secret.
+func TestADoubleClickMakesOneKey(t *testing.T) {
+	inBubble(t, func(t *testing.T, d *door) {
+		ada, _, eve := d.people()
+		page := eve.call("GET", "/settings", nil, "Accept", "text/html").wants(200)
+		form := regexp.MustCompile(`name="requestId" value="(\w{26})" autocomplete="off"><div class="fields"><div class="field"><label for="key-name">`).FindSubmatch(page.body)
+		if form == nil {
+			t.Fatal("the form has no id")
+		}
+		values := url.Values{"do": {"key"}, "requestId": {string(form[1])}, "name": {"my script"}, "scope": {"chat"}}
+		var clicks sync.WaitGroup
+		var answers [8]reply
+		for i := range answers {
+			clicks.Go(func() { answers[i] = eve.form("/settings/account", values) })
+		}
+		clicks.Wait()
+		secret := ""
+		for _, r := range answers {
+			m := secretShown.FindSubmatch(r.wants(200).body)
+			if m == nil || secret != "" && string(m[1]) != secret {
+				t.Fatalf("shown is %q, and was %q", m, secret)
+			}
+			secret = string(m[1])
+			if n := bytes.Count(r.body, []byte("Revoke my script")); n != 1 {
+				t.Errorf("%d keys", n)
+			}
+		}
+		d.get("/api/models", "Authorization", "Bearer "+secret).wants(200)
+
+		// Another form, another user, another name, or later: it is not this key any more.
+		again := func(who *actor, status int, change ...string) (shown string) {
+			t.Helper()
+			v := maps.Clone(values)
+			for i := 0; i < len(change); i += 2 {
+				v.Set(change[i], change[i+1])
+			}
+			r := who.form("/settings/account", v).wants(status)
+			if m := secretShown.FindSubmatch(r.body); m != nil {
+				shown = string(m[1])
+			}
+			if status == 409 && !strings.Contains(string(r.body), "has made a key already") {
+				t.Errorf("%v: nothing is said", change)
+			}
+			return shown
+		}
+		if got := again(eve, 200, "requestId", chat.NewID()); got == secret || got == "" {
+			t.Errorf("another form shows %q", got)
+		}
+		if got := again(ada, 200); got == secret || got == "" {
+			t.Errorf("another user is shown %q", got)
+		}
+		if got := again(eve, 409, "name", "another"); got != "" {
+			t.Errorf("another name is shown %q", got)
+		}
+		again(eve, 400, "requestId", "")
+		again(eve, 400, "requestId", "abcdefgh")
+		time.Sleep(59 * time.Second)
+		if got := again(eve, 200); got != secret {
+			t.Errorf("a moment later %q", got)
+		}
+		time.Sleep(2 * time.Second)
+		if got := again(eve, 409); got != "" {
+			t.Errorf("still later %q", got)
+		}
+		d.get("/api/models", "Authorization", "Bearer "+secret).wants(200) // it is none the worse
+		keys, err := d.db.Keys(t.Context(), eve.id)
+		if err != nil || len(keys) != 2 {
+			t.Errorf("%d keys, %v", len(keys), err)
+		}
+		// What is revoked at once is not shown as one to copy.
+		v := maps.Clone(values)
+		v.Set("requestId", chat.NewID())
+		eve.form("/settings/account", v).wants(200)
+		if keys, err = d.db.Keys(t.Context(), eve.id); err != nil {
+			t.Fatal(err)
+		}
+		eve.form("/settings/account", url.Values{"do": {"revoke"}, "id": {fmt.Sprint(keys[0].ID)}}).wants(303)
+		if r := eve.form("/settings/account", v).wants(409); secretShown.Match(r.body) {
+			t.Error("a key that is revoked is shown")
+		}
+	})
+}
+
+func TestADoubleClickMakesOneAccount(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t)
+	ada := d.account("ada", chat.RoleAdmin)
+	values := url.Values{"do": {"add"}, "name": {"kim"}, "password": {goodPassword}, "role": {"member"}}
+	var clicks sync.WaitGroup
+	for range 3 {
+		clicks.Go(func() { ada.form("/admin/users", values).wants(303).has("Location", "/admin/users?done=add") })
+	}
+	clicks.Wait()
+	for what, change := range map[string][2]string{"another password": {"password", otherPassword}, "another role": {"role", "operator"}} {
+		v := maps.Clone(values)
+		v.Set(change[0], change[1])
+		if r := ada.form("/admin/users", v).wants(422); !strings.Contains(string(r.body), "Another account has that name") {
+			t.Errorf("%s: nothing is said", what)
+		}
+	}
+	if list, err := d.db.Accounts(t.Context(), time.Hour); err != nil || len(list) != 2 {
+		t.Errorf("%d accounts, %v", len(list), err)
+	}
 }

@@ -65,6 +65,7 @@ type server struct {
 	rights   map[string]right
 	replays  replays
 	hasher   *password.Hasher
+	seed     string // of the keys that forms make; ends with the process
 	tickets  tickets
 	link     setupLink
 	accounts atomic.Bool   // there are some, for good
@@ -97,7 +98,7 @@ func New(o Options) *Server {
 	if o.Absolute == 0 {
 		o.Absolute = 7 * 24 * time.Hour
 	}
-	s := &server{Options: o, closing: make(chan struct{}), hasher: password.NewHasher(), rights: rights}
+	s := &server{Options: o, closing: make(chan struct{}), hasher: password.NewHasher(), seed: chat.NewToken(), rights: rights}
 	s.labs.lab, s.labs.log = o.Lab, o.Log
 	return &Server{Handler: s.routes(), s: s}
 }

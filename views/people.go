@@ -63,6 +63,7 @@ type Account struct {
 	Logins      []Login
 	Keys        []Key
 	Secret      string // a key that was just made, shown this once
+	FormID      string // minted for this page: the form that makes a key makes one
 	Error       string
 	Fingerprint string // of the certificate that the server made itself
 }
@@ -130,6 +131,8 @@ func (l *Locale) WrongAccount(what string) string {
 		return l.T("users.wrong.last")
 	case "key":
 		return l.T("users.wrong.key")
+	case "form":
+		return l.T("users.wrong.form")
 	}
 	return l.T("users.wrong.password", "n", l.Number(chat.MinPassword))
 }
