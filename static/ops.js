@@ -17,6 +17,7 @@ const all = (from, selector) => [...from.querySelectorAll(selector)];
 
 export class Ops {
   #paused = false;
+  #pauses = 0; // so far: what was asked for before one and comes after it is old
   #again = false;
   #now = false; // the next look is shown at once
   /** @type {Promise<void> | undefined} */ #looking;
@@ -71,6 +72,7 @@ export class Ops {
 
   async #look() {
     const now = this.#now;
+    const pauses = this.#pauses;
     this.#now = false;
     let fresh;
     try {
@@ -80,7 +82,7 @@ export class Ops {
     } catch {
       return; // the next change, or the next line of the stream, is another try
     }
-    if (this.#paused) return;
+    if (this.#paused || pauses !== this.#pauses) return;
     for (const region of all(this.element, '[data-fresh]')) {
       const newer = fresh.getElementById(region.id);
       if (!newer) continue;
@@ -151,6 +153,7 @@ export class Ops {
         button.setAttribute('aria-pressed', String(this.#paused));
         this.#say('');
         if (this.#paused) {
+          this.#pauses++;
           this.#before = keys(this.element);
           this.side?.hold();
         } else this.side?.release(); // its beginning is a reason to look

@@ -12,6 +12,21 @@ import (
 // rowsOf counts the rows of the table of requests.
 const rowsOf = `document.querySelectorAll('#requests tbody tr').length`
 
+// streams lets a page count its streams as it opens and leaves them: streams now, the
+// most at once, and the addresses. A server sees late that one was left.
+func (tb *tab) streams() *tab {
+	tb.t.Helper()
+	tb.before(`{ const real = fetch; window.streams = 0; window.most = 0; window.feeds = []; window.fetch = (url, init) => {
+		if (/\/(events$|stream\/)/.test(String(url))) {
+			feeds.push(String(url));
+			streams++;
+			init.signal.addEventListener('abort', () => streams--, {once: true});
+			queueMicrotask(() => { most = Math.max(most, streams); });
+		}
+		return real(url, init); }; }`)
+	return tb
+}
+
 func (tb *tab) point(at point) {
 	tb.t.Helper()
 	call(tb, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseMoved, X: at.X, Y: at.Y})
@@ -23,10 +38,7 @@ func TestThePageOfOperationsFollowsAndStandsStill(t *testing.T) {
 	r := newRig(t)
 	session := chat.NewID()
 	r.ask(session, "[[echo yes]] one")
-	tb := newProfile(t).open("")
-	tb.before(`{ const real = fetch; window.streams = 0; window.feeds = []; window.fetch = (url, init) => {
-		if (String(url).endsWith('/events')) { feeds.push(String(url)); streams++; init?.signal?.addEventListener('abort', () => streams--, {once: true}); }
-		return real(url, init); }; }`)
+	tb := newProfile(t).open("").streams()
 	size(tb, 1200, false)
 	tb.visit(r.url + "/ops")
 	tb.wait(rowsOf + ` === 1 && streams === 1`)
@@ -76,12 +88,33 @@ func TestThePageOfOperationsFollowsAndStandsStill(t *testing.T) {
 	tb.wait(rowsOf + ` === 8 && document.querySelector('.live [role=status]').textContent === '3 new since the pause' && streams === 1`)
 }
 
+// What was asked for before a pause, and comes after it, does not count for what is new.
+func TestALookFromBeforeThePauseSaysNothingAfterIt(t *testing.T) {
+	r := newRig(t)
+	session := chat.NewID()
+	r.ask(session, "[[echo yes]] one")
+	tb := newProfile(t).open("").held().streams()
+	size(tb, 1200, false)
+	tb.visit(r.url + "/ops")
+	tb.wait(rowsOf + ` === 1 && streams === 1`)
+	js[any](tb, `(hold = true)`)
+	r.ask(session, "[[echo yes]] two")
+	tb.wait(`window.arrive`)
+	tb.click(`[data-action=pause]`, 1)
+	tb.wait(`document.querySelector('[data-action=pause]').getAttribute('aria-pressed') === 'true'`)
+	r.ask(session, "[[echo yes]] three")
+	tb.click(`[data-action=pause]`, 1)
+	tb.wait(`document.querySelector('[data-action=pause]').getAttribute('aria-pressed') === 'false'`)
+	js[any](tb, `(hold = false, arrive())`)
+	tb.wait(rowsOf + ` === 3 && document.querySelector('.live [role=status]').textContent !== ''`)
+	if got := js[string](tb, `document.querySelector('.live [role=status]').textContent`); got != "2 new since the pause" {
+		t.Errorf("the page says %q", got)
+	}
+}
+
 func TestAHiddenPageOfOperationsHasNoStream(t *testing.T) {
 	r := newRig(t)
-	tb := newProfile(t).open("").hides()
-	tb.before(`{ const real = fetch; window.streams = 0; window.fetch = (url, init) => {
-		if (String(url).endsWith('/events')) { streams++; init?.signal?.addEventListener('abort', () => streams--, {once: true}); }
-		return real(url, init); }; }`)
+	tb := newProfile(t).open("").hides().streams()
 	tb.visit(r.url + "/ops")
 	tb.wait(`streams === 1`)
 	js[any](tb, `hide(true)`)

@@ -28,7 +28,6 @@ type proxy struct {
 	sent  []exchange            // under mu; everything but GET
 	conns map[net.Conn]struct{} // under mu
 	open  int                   // under mu; event streams
-	most  int                   // under mu; that were open at once
 }
 
 // An exchange is one request as the proxy sees it.
@@ -41,6 +40,7 @@ type exchange struct {
 // A fault is what is done to an exchange; the zero fault is nothing.
 type fault struct {
 	Hold   <-chan struct{} // forward it once this is closed
+	Late   <-chan struct{} // forward it, and reply once this is closed
 	Delay  time.Duration   // forward it later
 	Copies int             // forward it so many times more, all at once
 	Drop   bool            // forward it, and reset the connection instead of replying
@@ -140,14 +140,6 @@ func (p *proxy) streaming(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.open += n
-	p.most = max(p.most, p.open)
-}
-
-// mostStreams returns how many event streams were open at once.
-func (p *proxy) mostStreams() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.most
 }
 
 // posts returns what was sent to a path, of all requests where id is "".
@@ -183,7 +175,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	p.mu.Unlock()
 	ctx := r.Context()
-	if f.Drop || f.Cut {
+	if f.Drop || f.Cut || f.Late != nil {
 		ctx = context.Background() // what was forwarded arrives whole
 	}
 	if f.Hold != nil {
@@ -216,6 +208,13 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer res.Body.Close()
+	if f.Late != nil {
+		select {
+		case <-f.Late:
+		case <-r.Context().Done():
+			return
+		}
+	}
 	if f.Drop {
 		_, _ = io.Copy(io.Discard, res.Body)
 		hijackAndReset(w)

@@ -114,8 +114,14 @@ func TestTwoTabsRetryOnce(t *testing.T) {
 		}
 		return fault{Hold: both}
 	})
+	r.model.upTo(0) // the answer is not there before both have asked
 	first.click("button[data-action=retry]", 1)
 	second.click("button[data-action=retry]", 1)
+	until(t, "both have asked", func() bool {
+		n := r.decisions(first.session(), id)
+		return n[chat.DecisionRestarted]+n[chat.DecisionJoined] == 2
+	})
+	r.model.upTo(whole)
 	for _, tb := range []*tab{first, second} {
 		tb.marked(id, "answered")
 	}
@@ -149,7 +155,7 @@ func TestEightTabsLoadWhileAnswersRun(t *testing.T) {
 	var tabs []*tab
 	var ids []string
 	for n := range 8 {
-		tb := p.open("").hides()
+		tb := p.open("").hides().streams()
 		tb.visit(r.url + "/")
 		tb.ready()
 		id := tb.send(fmt.Sprintf("[[tokens 60]] [[rate 1000]] number %d", n))
@@ -158,6 +164,7 @@ func TestEightTabsLoadWhileAnswersRun(t *testing.T) {
 		tabs, ids = append(tabs, tb), append(ids, id)
 		if n < 7 { // another tab comes to the front
 			js[any](tb, `hide(true)`)
+			tb.wait(`streams === 0`)
 			until(t, "the hidden tab has no stream", func() bool { return r.proxy.streams() == 0 })
 		}
 	}
@@ -172,9 +179,9 @@ func TestEightTabsLoadWhileAnswersRun(t *testing.T) {
 		front = n
 	}
 	r.check(8, tabs...)
-	// The tab in front has one at a time; the server sees late that one has ended. Had tabs
-	// behind it kept theirs, there would have been one a tab.
-	if n := r.proxy.mostStreams(); n > 4 {
-		t.Errorf("%d streams were open at once, want those of the tab in front", n)
+	for n, tb := range tabs {
+		if most, now := js[int](tb, `most`), js[int](tb, `streams`); most != 1 || (now != 0) != (n == front) {
+			t.Errorf("tab %d had %d streams at once, and has %d now, want one, and only in the tab in front", n, most, now)
+		}
 	}
 }
