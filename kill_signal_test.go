@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"semel/chat"
+	"semel/llm/llmtest"
 )
 
 func (l *life) signal(t testing.TB, s syscall.Signal) {
@@ -38,8 +40,12 @@ func (w *world) readyz() (status int, code string) {
 }
 
 func TestSIGTERMLetsShortAnswersEndAndLeavesLongOnesToTheNextProcess(t *testing.T) {
-	const drain = 3 * time.Second
-	db := writeConfig(t, killConfig+"\n[server]\ndrain = \""+drain.String()+"\"\n")
+	const drain = 10 * time.Second
+	held := llmtest.NewServer(t, llmtest.Chat) // its answers end when they are let go
+	held.PlayFunc(func(int64, []byte) llmtest.Script {
+		return llmtest.Script{Text: llmtest.Tokens(60), Hang: llmtest.AfterPieces, HangAfter: 30}
+	})
+	db := writeConfig(t, killConfig+fmt.Sprintf("\n[[models]]\nname = \"held\"\nprovider = \"openai\"\nurl = %q\n[server]\ndrain = %q\n", held.URL, drain))
 	w := newWorld(t)
 	l := serveNow(t, db)
 	w.begin(l)
@@ -47,8 +53,8 @@ func TestSIGTERMLetsShortAnswersEndAndLeavesLongOnesToTheNextProcess(t *testing.
 		t.Fatalf("/readyz answers %d before the signal", status)
 	}
 
-	const slowly = "Write. [[tokens 2000]] [[rate 100]]"
-	short := w.newIntent(intent{session: chat.NewID(), content: "Write. [[wait 300]] [[tokens 60]] [[rate 60]]"})
+	const slowly = "Write. [[tokens 50000]] [[rate 100]]"
+	short := w.newIntent(intent{session: chat.NewID(), content: "Write.", model: "held"})
 	long := w.newIntent(intent{session: chat.NewID(), content: slowly})
 	asks := w.newIntent(intent{session: chat.NewID(), content: slowly, model: "ask"})
 	queued := w.newIntent(intent{session: long.session, content: "And then? [[tokens 5]] [[rate 0]]"})
@@ -86,6 +92,12 @@ func TestSIGTERMLetsShortAnswersEndAndLeavesLongOnesToTheNextProcess(t *testing.
 		t.Fatal("the short answer does not begin")
 	}
 
+	select {
+	case <-held.Stalled():
+	case <-time.After(patience):
+		t.Fatalf("the short answer comes to nothing\n%s", w.journal(short))
+	}
+
 	signalled := time.Now()
 	l.signal(t, syscall.SIGTERM)
 	if !eventually(func() bool {
@@ -100,6 +112,7 @@ func TestSIGTERMLetsShortAnswersEndAndLeavesLongOnesToTheNextProcess(t *testing.
 	if a := w.post(short, 0); a == nil || a.HTTP != http.StatusAccepted || a.Header.Get("X-Idempotent-Joined") != "true" {
 		t.Errorf("a repeat while the server stops is answered with %+v", a)
 	}
+	held.Release()
 	if code := l.wait(t); code != 0 {
 		t.Errorf("exit code %d, want 0:\n%s", code, l.log)
 	}

@@ -129,7 +129,7 @@ func TestKillNineLosesNothingAndDoublesNothing(t *testing.T) {
 
 	k := &killer{world: w, rng: rng, db: db, copy: filepath.Join(t.TempDir(), "copy.db"), stopped: map[string]int64{}}
 	began := time.Now()
-	for (k.kills < *killsFlag || k.missing() != "" && k.kills < 2**killsFlag) && !t.Failed() {
+	for (k.kills < *killsFlag || k.missing() != "" && k.kills < 5**killsFlag) && !t.Failed() {
 		if k.kills%8 == 7 { // the old one may have become slow
 			sharedMu.Lock()
 			shared = chat.NewID()
@@ -555,7 +555,7 @@ func TestKillNineDuringRecovery(t *testing.T) {
 	live := openSQL(t, "file:"+filepath.ToSlash(db)+"?mode=ro&_pragma=busy_timeout(5000)")
 	slowest := 20 * time.Millisecond // from launch to ready
 	middle, early := 0, 0
-	for series := 0; series < 4 || (middle == 0 && series < 20); series++ {
+	for series := 0; series < 4 || (middle == 0 && series < 60); series++ {
 		w.askMany(40)
 		before := k.kill(l)
 		for range 4 {

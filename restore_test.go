@@ -120,7 +120,7 @@ on_unknown = "rerun"
 	if out, stderr, code := runSemel(t, "restore", backup, "--db", file, "--force"); code != 1 || !strings.Contains(stderr, "another semel process is serving") {
 		t.Errorf("a restore under a server: exit %d, %s%s", code, out, stderr)
 	}
-	enough(answered() + 12)
+	enough(answered() + 24) // some of them were asked before the backup
 	l.kill()
 	clients.Wait()
 
