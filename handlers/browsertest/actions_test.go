@@ -285,7 +285,7 @@ func TestACardShowsWhatBecomesOfAnAction(t *testing.T) {
 		tb.press(`.way .` + do)
 	}
 	tb.press(`.way .redrive`)
-	tb.wait(`document.querySelector('.way textarea:invalid')`) // a reason is needed
+	tb.wait(`document.activeElement.matches('.way textarea:invalid')`) // a reason is needed
 	resolve("redrive")
 	sent <- outbox.Result{Outcome: chat.OutcomeOK, Status: 202}
 	both(chat.EffectAwaiting, "waiting to hear back")
@@ -393,7 +393,7 @@ func TestActionsAreDecidedWithoutScripts(t *testing.T) {
 		return outbox.Result{Outcome: chat.OutcomeDefinite, Status: 422, Code: outbox.CodeReceiverRefused}
 	})
 	tb := newProfile(t).withoutScripts(r.url + "/c/" + session)
-	tb.click(`.judgement .approve`, 2)
+	r.clickTwice(tb, `.judgement .approve`)
 	tb.stands(chat.EffectDead) // the page reloads itself while it is under way
 	js[any](tb, `document.querySelector('.way textarea').value = 'never mind'`)
 	tb.click(`.way .abandon`, 1)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -117,16 +118,10 @@ type tab struct {
 	allowed    []*regexp.Regexp // under mu
 }
 
-// clipboard is held by a test that copies or pastes: the browser has one for all its
-// profiles.
-var clipboard sync.Mutex
-
-// copies keeps the clipboard for this test until it ends.
-func copies(t *testing.T) {
-	t.Helper()
-	clipboard.Lock()
-	t.Cleanup(clipboard.Unlock)
-}
+// clipboard is locked by who pastes what they copied, and read-locked by who only copies
+// and by profiles that go: the browser has one for all its profiles, and empties it with
+// each.
+var clipboard sync.RWMutex
 
 // open opens a tab and, unless url is "", goes there.
 func (p *profile) open(url string) *tab {
@@ -149,6 +144,8 @@ func (p *profile) open(url string) *tab {
 			tb.dump()
 		}
 		tb.silent()
+		clipboard.RLock()
+		defer clipboard.RUnlock()
 		cancel()
 	})
 	tb.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
@@ -281,14 +278,22 @@ func call[P, R any](tb *tab, cmd cdp.Command[P, R], params P) R {
 
 func (tb *tab) visit(url string) {
 	tb.t.Helper()
-	tb.do(chromedp.Navigate(url))
+	tb.leave(chromedp.Navigate(url))
 }
 
 func (tb *tab) reload() {
 	tb.t.Helper()
+	tb.leave(chromedp.Reload())
+}
+
+// leave goes to another document and returns when that is there. The protocol takes an
+// address that a page gives itself for the end of a navigation, so the page that is left
+// could answer for the new one, and the new one before its scripts are at work.
+func (tb *tab) leave(step chromedp.Action[chromedp.Void]) {
+	tb.t.Helper()
 	tb.eval(`window.stale = true`, nil)
-	tb.do(chromedp.Reload())
-	tb.wait(`!window.stale && document.readyState !== 'loading'`) // a page that is on its way out has no answers
+	tb.do(step)
+	tb.wait(`!window.stale`)
 }
 
 // before runs js in every document the tab will load, before its own scripts.
@@ -343,7 +348,8 @@ func until(t *testing.T, what string, holds func() bool) {
 }
 
 // wait waits until a JavaScript condition holds in the page. A page that is being
-// replaced has no conditions yet.
+// replaced has no conditions yet, nor has one that is not there as a whole: its scripts
+// are not at work, and what stands further down is missing.
 func (tb *tab) wait(condition string, args ...any) {
 	tb.t.Helper()
 	if len(args) > 0 {
@@ -351,8 +357,21 @@ func (tb *tab) wait(condition string, args ...any) {
 	}
 	until(tb.t, condition, func() bool {
 		var holds bool
-		return tb.eval("Boolean("+condition+")", &holds) == nil && holds
+		return tb.eval("document.readyState === 'complete' && Boolean("+condition+")", &holds) == nil && holds
 	})
+}
+
+// none waits until a JavaScript expression is an empty list, and says what is in it when
+// it never is: what moves may be in the wrong place on its way. Who has failed already
+// looks once.
+func (tb *tab) none(list string, args ...any) (left []string) {
+	tb.t.Helper()
+	for deadline := time.Now().Add(*patience); ; time.Sleep(25 * time.Millisecond) {
+		left = js[[]string](tb, list, args...)
+		if len(left) == 0 || tb.t.Failed() || time.Now().After(deadline) {
+			return left
+		}
+	}
 }
 
 // typeText puts text into the composer as an input method would.
@@ -387,6 +406,30 @@ func (tb *tab) click(selector string, times int) {
 	}
 }
 
+// handed holds back what a page does a moment after a click, until settle() is called in
+// it: between the two clicks of a test a busy machine may take longer than any hand.
+func (tb *tab) handed() *tab {
+	tb.t.Helper()
+	tb.before(`{ const set = setTimeout; window.settle = () => {};
+		window.setTimeout = (f, ms, ...a) => ms === 800 || ms === 1500 ? (window.settle = f, 0) : set(f, ms, ...a); }`)
+	return tb
+}
+
+// clickTwice clicks what posts a form, and again before a reply can be there.
+func (s *server) clickTwice(tb *tab, selector string) {
+	s.t.Helper()
+	late := make(chan struct{})
+	s.proxy.do(func(e exchange) fault {
+		if e.Method != http.MethodPost {
+			return fault{}
+		}
+		return fault{Late: late}
+	})
+	tb.click(selector, 2)
+	s.proxy.do(nil)
+	close(late)
+}
+
 // mouse is one half of the nth click at a point.
 func (tb *tab) mouse(half input.DispatchMouseEventType, at point, nth int) {
 	tb.t.Helper()
@@ -395,11 +438,12 @@ func (tb *tab) mouse(half input.DispatchMouseEventType, at point, nth int) {
 
 type point struct{ X, Y float64 }
 
-// center waits until the element is visible and on top, and returns its middle.
+// center waits until the element is visible, on top and at rest, and returns its middle.
 func (tb *tab) center(selector string) (at point) {
 	tb.t.Helper()
 	quoted, _ := json.Marshal(selector)
 	until(tb.t, selector+" can be clicked", func() bool {
+		before := at
 		at = point{}
 		err := tb.eval(fmt.Sprintf(`(() => {
 			const e = document.querySelector(%s);
@@ -410,7 +454,7 @@ func (tb *tab) center(selector string) (at point) {
 			const top = document.elementFromPoint(at.X, at.Y);
 			return r.width && top && (e === top || e.contains(top)) ? at : {};
 		})()`, quoted), &at)
-		return err == nil && at != point{}
+		return err == nil && at != point{} && at == before
 	})
 	return at
 }

@@ -71,6 +71,7 @@ func TestAFailureAfterTextKeepsTheText(t *testing.T) {
 	id := tb.send("[[tokens 200]] [[rate 1000]]")
 	tb.marked(id, "failed")
 	tb.wait(`document.querySelector('[data-partial=interrupted]') && !document.querySelector('.again').hidden && document.querySelector('.why').textContent.trim()`)
+	r.check(1, tb)
 	shown := tb.text(id)
 	if n := len(strings.Fields(shown)); n < 150 { // a token is a word, or a piece of one
 		t.Errorf("of 200 tokens %d words are left", n)
@@ -78,7 +79,6 @@ func TestAFailureAfterTextKeepsTheText(t *testing.T) {
 	if got := js[seen](tb, `seen`); got.Shrank > 0 {
 		t.Errorf("the text shrank by %d characters", got.Shrank)
 	}
-	r.check(1, tb)
 	tb.reload()
 	if got := tb.text(id); strings.TrimSpace(got) != strings.TrimSpace(shown) {
 		t.Errorf("after a reload the page shows %q, before it showed %q", got, shown)
@@ -163,12 +163,13 @@ func TestALongConversationStaysWhereItIsReadWhileAnAnswerGrows(t *testing.T) {
 	tb := newProfile(t).open(r.url + "/c/" + session).ready()
 	r.model.upTo(400)
 	id := tb.send("[[tokens 400]] [[rate 1000]]")
-	tb.grown(id, 350)
+	r.level(tb, id)
 	tb.wait(`document.documentElement.scrollHeight - innerHeight - scrollY < 24`) // at the end
 	tb.wheelUp(40)
-	at := js[float64](tb, `(() => { window.line = [...document.querySelectorAll('#log > article')].find((a) => a.getBoundingClientRect().bottom > 200); return line.getBoundingClientRect().top; })()`)
+	js[any](tb, `void (window.line = [...document.querySelectorAll('#log > article')].find((a) => a.getBoundingClientRect().bottom > 200))`)
+	at := tb.rests(`line`)
 	r.model.upTo(1500)
-	tb.grown(id, 1200)
+	r.level(tb, id)
 	if now := js[float64](tb, `line.getBoundingClientRect().top`); now != at {
 		t.Errorf("near the end the line moved by %.1f px", now-at)
 	}

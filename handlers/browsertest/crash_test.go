@@ -17,6 +17,7 @@ import (
 	"semel/chat"
 	"semel/db"
 	"semel/db/dbtest"
+	"semel/llm/llmtest"
 )
 
 // The real binary, killed with SIGKILL while it answers.
@@ -47,13 +48,24 @@ type process struct {
 	log  *lines
 }
 
-// startProcess starts the program with the built-in model and this policy for
-// calls whose outcome nobody knows.
+// startProcess starts the program with this policy for calls whose outcome nobody knows.
+// Its model falls silent in the middle of the first answer, until whoever asked is gone,
+// writes the second to its end, and says "beta" from then on.
 func startProcess(t *testing.T, onUnknown string) *process {
 	t.Helper()
 	t.Parallel()
 	p := newProcess(t)
-	p.configure(fmt.Sprintf("server.drain = \"200ms\"\n[[models]]\nname = \"demo\"\nprovider = \"demo\"\non_unknown = %q\n", onUnknown))
+	provider := llmtest.NewServer(t, llmtest.Chat)
+	provider.PlayFunc(func(n int64, _ []byte) llmtest.Script {
+		switch n {
+		case 1:
+			return llmtest.Script{Text: llmtest.Tokens(300), Hang: llmtest.AfterPieces, HangAfter: 120}
+		case 2:
+			return llmtest.Script{Text: llmtest.Tokens(300)}
+		}
+		return llmtest.Script{Text: []string{"beta"}}
+	})
+	p.configure(fmt.Sprintf("server.drain = \"200ms\"\n[[models]]\nname = \"model\"\nprovider = \"openai\"\nurl = %q\non_unknown = %q\n", provider.URL, onUnknown))
 	p.start()
 	return p
 }
@@ -169,13 +181,13 @@ func (l *lines) String() string {
 func TestKilledServerAnswersAfterItsRestart(t *testing.T) {
 	p := startProcess(t, "rerun")
 	tb := newProfile(t).open(p.url + "/").allow(lostRequests)
-	id := tb.send("[[tokens 300]] [[rate 50]] Tell me about crashes.")
+	id := tb.send("Tell me about crashes.")
 	tb.grown(id, 300)
 	p.kill()
 	p.start()
 	tb.marked(id, "answered")
 	p.same(tb)
-	tb.reads("? [[tokens 300]] [[rate 50]] Tell me about crashes.", "! *")
+	tb.reads("? Tell me about crashes.", "! *")
 	session := tb.session()
 	rc := receiptOf(t, p.end(), session, id)
 	if len(rc.Attempts) != 2 || rc.Attempts[0].Outcome != chat.OutcomeUnknown || rc.Attempts[0].Code != "interrupted" || rc.Attempts[1].Outcome != chat.OutcomeOK {
@@ -191,7 +203,7 @@ func TestKilledServerAnswersAfterItsRestart(t *testing.T) {
 func TestKilledServerKeepsThePartialAndAsks(t *testing.T) {
 	p := startProcess(t, "ask")
 	tb := newProfile(t).open(p.url + "/").allow(lostRequests)
-	id := tb.send("[[tokens 300]] [[rate 50]] Tell me about crashes.")
+	id := tb.send("Tell me about crashes.")
 	session := tb.session()
 	var rec struct{ Content, State string }
 	until(t, "40 % of the answer are stored", func() bool {
@@ -211,10 +223,10 @@ func TestKilledServerKeepsThePartialAndAsks(t *testing.T) {
 
 	tb.click(`[data-request="`+id+`"] button[data-action=retry]`, 1)
 	tb.marked(id, "answered")
-	second := tb.send("[[echo beta]]")
+	second := tb.send("And then?")
 	tb.marked(second, "answered")
 	p.same(tb)
-	tb.reads("? [[tokens 300]] [[rate 50]] Tell me about crashes.", "! *", "? [[echo beta]]", "! beta")
+	tb.reads("? Tell me about crashes.", "! *", "? And then?", "! beta")
 	d := p.end()
 	if rc := receiptOf(t, d, session, id); len(rc.Attempts) != 2 {
 		t.Errorf("attempts: got %+v, want the one that was killed and the one that was asked for", rc.Attempts)

@@ -56,7 +56,7 @@ func TestDoubleClickOnTheFormAsksOnce(t *testing.T) {
 	tb := newProfile(t).withoutScripts(r.url + "/")
 	tb.typeText("[[echo alpha]]")
 	id := js[string](tb, `document.querySelector('[name=requestId]').value`)
-	tb.click("#send", 2)
+	r.clickTwice(tb, "#send")
 	tb.marked(id, "answered")
 	r.check(1, tb)
 	tb.reads("? [[echo alpha]]", "! alpha")

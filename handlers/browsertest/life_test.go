@@ -124,15 +124,15 @@ func TestReaderIsNotMovedByTheAnswer(t *testing.T) {
 	tb := newProfile(t).open(r.url + "/")
 	r.model.upTo(1800)
 	id := tb.send("[[tokens 600]] [[rate 1000]]")
-	tb.grown(id, 1600)
+	r.level(tb, id)
 	tb.wait(`document.documentElement.scrollHeight > innerHeight + 300 && document.querySelectorAll('[data-role=assistant] .body > *').length > 3`)
 	tb.wheelUp(250)
-	read := js[float64](tb, `(() => {
+	js[any](tb, `(() => {
 		window.line = document.querySelector('[data-role=assistant] .body > *');
 		getSelection().selectAllChildren(line);
 		window.selected = String(getSelection());
-		return line.getBoundingClientRect().top;
 	})()`)
+	read := tb.rests(`line`)
 	shown := len(tb.text(id))
 	r.model.upTo(2400)
 	tb.wait(`!document.querySelector('#latest').hidden`)
@@ -179,7 +179,8 @@ func TestDraftSurvivesAReload(t *testing.T) {
 func TestDeletingStopsTheAnswerAndCanBeUndone(t *testing.T) {
 	r := newRig(t)
 	tb := newProfile(t).open(r.url + "/").allow(lostRequests)
-	id := tb.send("[[tokens 2000]] [[rate 50]]")
+	r.model.upTo(100)
+	id := tb.send("[[tokens 60]] [[rate 1000]]")
 	session := tb.session()
 	tb.grown(id, 60)
 	tb.click("[data-action=delete]", 1)
@@ -188,7 +189,7 @@ func TestDeletingStopsTheAnswerAndCanBeUndone(t *testing.T) {
 	tb.click("#toast .link", 1)
 	tb.wait(`location.pathname === '/c/%s' && document.querySelector('[data-partial=stopped]')`, session)
 	r.check(1, tb)
-	tb.reads("? [[tokens 2000]] [[rate 50]]", "! *")
+	tb.reads("? [[tokens 60]] [[rate 1000]]", "! *")
 }
 
 // The server is stopped politely, in the middle of an answer that takes longer
@@ -196,7 +197,7 @@ func TestDeletingStopsTheAnswerAndCanBeUndone(t *testing.T) {
 func TestServerStoppedDuringAnAnswer(t *testing.T) {
 	p := startProcess(t, "rerun")
 	tb := newProfile(t).open(p.url + "/").allow(lostRequests)
-	id := tb.send("[[tokens 200]] [[rate 50]]")
+	id := tb.send("Tell me about the end.")
 	tb.grown(id, 100)
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Skipf("this system cannot stop a process politely: %v", err)
@@ -207,7 +208,7 @@ func TestServerStoppedDuringAnAnswer(t *testing.T) {
 	p.start()
 	tb.marked(id, "answered")
 	p.same(tb)
-	tb.reads("? [[tokens 200]] [[rate 50]]", "! *")
+	tb.reads("? Tell me about the end.", "! *")
 	session := tb.session()
 	if rc := receiptOf(t, p.end(), session, id); len(rc.Attempts) != 2 || rc.Attempts[1].Outcome != chat.OutcomeOK {
 		t.Errorf("attempts: got %+v, want one that was left and one that is the answer", rc.Attempts)

@@ -110,9 +110,9 @@ func TestTitlesAreInert(t *testing.T) {
 		t.Errorf("%d titles are listed, want %d", len(got), len(titles))
 	}
 	tb.inert()
-	for n := range len(payloads) {
-		tb.click(fmt.Sprintf(`#conversations li:nth-child(%d) a`, n+1), 1)
-		tb.wait(`document.querySelectorAll('#conversations li')[%d]?.querySelector('a[aria-current=page]') && document.documentElement.classList.contains('js')`, n)
+	for _, id := range js[[]string](tb, `[...document.querySelectorAll('#conversations li')].map((li) => li.dataset.id)`) {
+		tb.click(`#conversations li[data-id="`+id+`"] a`, 1)
+		tb.wait(`document.querySelector('#conversations li[data-id="%s"] a[aria-current=page]') && location.pathname === '/c/%s'`, id, id)
 		tb.inert()
 		if title, list := js[string](tb, `document.title.replace(/^\(\d+\) /, '')`), js[string](tb, `document.querySelector('#title').textContent`); !strings.HasPrefix(title, strings.Join(strings.Fields(list), " ")) {
 			t.Errorf("the window is called %q, the conversation %q", title, list)
@@ -136,9 +136,10 @@ func TestPagesFitEveryScreen(t *testing.T) {
 	r.api(http.MethodPost, "/api/chat", map[string]string{"sessionId": failed, "requestId": chat.NewID(), "content": "[[cut 60]] [[rate 0]] How does it break off?"}, nil)
 	r.api(http.MethodPost, "/api/chat", map[string]string{"sessionId": failed, "requestId": chat.NewID(), "content": "[[fail 400]] How does it fail?"}, nil)
 	running := chat.NewID()
+	r.model.upTo(400)
 	tb := newProfile(t).open(r.url + "/").allow(lostRequests)
 	tb.eval(fmt.Sprintf(`fetch('/api/chat', {method: 'POST', headers: {'Content-Type': 'application/json', Prefer: 'wait=0'},
-		body: JSON.stringify({sessionId: '%s', requestId: '%s', content: '[[tokens 5000]] [[rate 40]] What takes long?'})}).then(() => 1)`, streaming, running), nil)
+		body: JSON.stringify({sessionId: '%s', requestId: '%s', content: '[[tokens 600]] [[rate 40]] What takes long?'})}).then(() => 1)`, streaming, running), nil)
 
 	pages := []struct{ name, path, ready string }{
 		{"empty", "/", `document.querySelector('#empty h2')`},
@@ -193,14 +194,16 @@ func size(tb *tab, width int, mobile bool) {
 	call(tb, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: int64(width), Height: 844, DeviceScaleFactor: 1, Mobile: mobile})
 }
 
-// fits fails the test when the page is wider than the screen. A phone would zoom
-// out instead of scrolling, so the visible width counts, too.
+// fits fails the test when the page is, and stays, wider than the screen. A phone would
+// zoom out instead of scrolling, so the visible width counts, too.
 func (tb *tab) fits(name string, width int) {
 	tb.t.Helper()
-	got := js[struct{ Inner, Scroll, Client, Body int }](tb, `new Promise((resume) => requestAnimationFrame(() => requestAnimationFrame(() => resume({
-		Inner: innerWidth, Scroll: document.documentElement.scrollWidth, Client: document.documentElement.clientWidth, Body: document.body.scrollWidth}))))`)
-	if got.Inner != width || got.Scroll > got.Client || got.Body > got.Client {
-		wide := js[[]string](tb, `[...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > %d + 1).slice(0, 5).map((e) => e.outerHTML.slice(0, 120))`, width)
-		tb.t.Errorf("%s: the page is %d px wide (%+v), the screen %d: %q", name, got.Scroll, got, width, wide)
+	wide := tb.none(`new Promise((resume) => requestAnimationFrame(() => requestAnimationFrame(() => {
+		const is = {inner: innerWidth, scroll: document.documentElement.scrollWidth, client: document.documentElement.clientWidth, body: document.body.scrollWidth};
+		if (is.inner === %[1]d && is.scroll <= is.client && is.body <= is.client) return resume([]);
+		resume([JSON.stringify(is), ...[...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > %[1]d + 1).slice(0, 5).map((e) => e.outerHTML.slice(0, 120))]);
+	})))`, width)
+	if len(wide) > 0 {
+		tb.t.Errorf("%s: the page does not fit a screen of %d px: %q", name, width, wide)
 	}
 }

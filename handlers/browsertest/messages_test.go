@@ -105,8 +105,14 @@ func (tb *tab) press(selector string) {
 // the screen gets its real size only then.
 func (tb *tab) still(selector string) float64 {
 	tb.t.Helper()
+	return tb.rests(`document.querySelector('` + selector + `')`)
+}
+
+// rests is still for an expression.
+func (tb *tab) rests(element string) float64 {
+	tb.t.Helper()
 	return js[float64](tb, `(async () => {
-		const e = document.querySelector('%s');
+		const e = %s;
 		for (let n = 0, last; n < 5; ) {
 			await new Promise((resume) => requestAnimationFrame(resume));
 			const { top } = e.getBoundingClientRect();
@@ -114,7 +120,7 @@ func (tb *tab) still(selector string) float64 {
 			last = top;
 		}
 		return e.getBoundingClientRect().top;
-	})()`, selector)
+	})()`, element)
 }
 
 // wheelUp turns the wheel by so many pixels over a page that has come to rest at its
@@ -255,9 +261,7 @@ func TestAnotherAnswerThatFails(t *testing.T) {
 	tb.wait(`document.querySelector('%s .versions > span')?.textContent === '2/2'`, last("assistant"))
 	tb.numbered()
 	r.check(3, tb)
-	if chip := js[string](tb, `document.querySelector('%s .chip').textContent`, last("assistant")); !strings.HasPrefix(chip, "other · ") || !strings.Contains(chip, "2 attempts") {
-		t.Errorf("the chip says %q", chip)
-	}
+	tb.wait(`(({textContent: chip}) => chip.startsWith('other · ') && chip.includes('2 attempts'))(document.querySelector('%s .chip'))`, last("assistant"))
 	tb.press(last("assistant") + ` .versions button:first-of-type`)
 	tb.wait(`document.querySelector('%s').dataset.request === '%s' && document.body.dataset.aside === undefined`, last("assistant"), id)
 	r.check(3, tb)
@@ -279,13 +283,8 @@ func TestAskAgainWithAnotherModel(t *testing.T) {
 	tb.enter()
 	tb.wait(`document.querySelector('.choice').open`)
 	// A page that is read anew leaves it open.
-	js[any](tb, `(async () => {
-		const pages = () => performance.getEntriesByType('resource').filter((e) => new URL(e.name).pathname.startsWith('/c/')).length;
-		const before = pages();
-		document.dispatchEvent(new Event('visibilitychange'));
-		while (pages() === before) await new Promise((resume) => requestAnimationFrame(resume));
-		await new Promise((resume) => setTimeout(resume, 50));
-	})()`)
+	js[any](tb, `(document.querySelector('article[data-seq="1"]').dataset.old = '', document.dispatchEvent(new Event('visibilitychange')))`)
+	tb.wait(`!document.querySelector('[data-old]')`) // no page of the server has that
 	if !js[bool](tb, `document.querySelector('.choice').open`) {
 		t.Error("the menu closed by itself")
 	}
@@ -314,12 +313,12 @@ func TestChangingAQuestion(t *testing.T) {
 	call(tb, input.InsertText, input.InsertTextParams{Text: " and more"})
 	tb.key("Escape", 27, "")
 	tb.wait(`!document.querySelector('.editor') && document.activeElement.matches('[data-action=edit]')`)
-	if w := r.model.of(running)[0]; w.cancelled {
-		t.Error("Esc in the editor stopped the answer that runs")
-	}
 	r.model.upTo(whole)
 	tb.marked(running, "answered")
 	tb.numbered()
+	if w := r.model.of(running)[0]; w.cancelled || len(r.proxy.posts("/api/chat/stop/"+running, "")) > 0 {
+		t.Error("Esc in the editor stopped the answer that runs")
+	}
 	tb.reload()
 	tb.press(edit)
 	tb.wait(`document.activeElement.matches('.editor textarea') && document.activeElement.value === '[[echo alpha]] and more'`)
@@ -365,16 +364,15 @@ func TestGoingOnWithAnAnswer(t *testing.T) {
 	if tb.text(id) != before {
 		t.Error("the first part has changed")
 	}
-	if n := js[int](tb, `document.querySelectorAll('[data-action=continue]').length`); n != 0 {
-		t.Errorf("%d answers can be gone on with, want none", n)
-	}
+	tb.wait(`document.querySelectorAll('[data-action=continue]').length === 0`)
 }
 
 // The chip says what an answer took; it opens the receipt, and the receipt says
 // every arrival.
 func TestChipAndReceipt(t *testing.T) {
 	r := newRig(t)
-	tb := newProfile(t).open(r.url + "/")
+	tb := newProfile(t).open("").handed()
+	tb.visit(r.url + "/")
 	r.model.upTo(0)
 	tb.click(`[data-action=double]`, 2)
 	id := js[string](tb, `document.querySelector('#log > [data-role=user]').dataset.request`)
@@ -385,9 +383,7 @@ func TestChipAndReceipt(t *testing.T) {
 	r.model.upTo(whole)
 	tb.numbered()
 	chip := last("assistant") + ` a.chip`
-	if got := js[string](tb, `document.querySelector('%s').textContent`, chip); !strings.Contains(got, "billed once · duplicates absorbed: 1") || !strings.HasPrefix(got, "demo · ") {
-		t.Errorf("the chip says %q", got)
-	}
+	tb.wait(`(({textContent: chip}) => chip.startsWith('demo · ') && chip.includes('billed once · duplicates absorbed: 1'))(document.querySelector('%s'))`, chip)
 	tb.press(chip)
 	tb.wait(`document.querySelector('dialog[open] #receipt .timeline')`)
 	got := js[struct{ Sentence, Lanes string }](tb, `({Sentence: document.querySelector('dialog .sentence').textContent,
@@ -430,7 +426,8 @@ func TestReceiptOfAStoppedQuestion(t *testing.T) {
 // Copying works where there is no clipboard: plain http, and not localhost.
 func TestCopyOnPlainHTTP(t *testing.T) {
 	r := newRig(t, func(_ *engine.Options, h *handlers.Options) { h.Hosts = []string{"semel.test"} })
-	copies(t)
+	clipboard.RLock()
+	defer clipboard.RUnlock()
 	u, err := url.Parse(r.url)
 	if err != nil {
 		t.Fatal(err)
@@ -491,16 +488,16 @@ func TestReadingWhileAnAnswerGrows(t *testing.T) {
 	id := tb.send("[[echo " + b.String() + "]] [[rate 500]]")
 	tb.marked(id, "answering")
 	r.model.upTo(b.Len() / 2)
-	tb.grown(id, b.Len()/2-400)
-	at := js[float64](tb, `(() => {
+	r.level(tb, id)
+	js[any](tb, `(() => {
 		window.dispatchEvent(new WheelEvent('wheel', {deltaY: -100}));
 		const p = document.querySelectorAll('%s .body > p')[6];
 		p.scrollIntoView({block: 'center', behavior: 'instant'});
 		getSelection().selectAllChildren(p);
 		window.read = p;
 		window.copyButton = document.querySelector('.code .copy');
-		return new Promise((resume) => requestAnimationFrame(() => requestAnimationFrame(() => resume(p.getBoundingClientRect().top))));
 	})()`, last("assistant"))
+	at := tb.rests(`read`)
 	selected := js[string](tb, `getSelection().toString()`)
 	stays := func(when string) {
 		t.Helper()
@@ -515,7 +512,7 @@ func TestReadingWhileAnAnswerGrows(t *testing.T) {
 		}
 	}
 	r.model.upTo(3 * b.Len() / 4)
-	tb.wait(`document.querySelectorAll('%s .body > p').length > 40`, last("assistant"))
+	r.level(tb, id)
 	stays("while more came")
 	tb.wait(`!document.querySelector('#latest').hidden`)
 	r.model.upTo(whole)
@@ -664,18 +661,22 @@ func TestALongConversationIsReadUpwards(t *testing.T) {
 	if n := js[int](tb, `document.querySelectorAll('#log > article').length`); n != 80 {
 		t.Fatalf("the page has %d messages, want 80", n)
 	}
-	moved := js[float64](tb, `(async () => {
-		const frame = () => new Promise((resume) => requestAnimationFrame(resume));
+	hold := make(chan struct{})
+	r.proxy.do(func(e exchange) fault {
+		if e.Path != "/c/"+session {
+			return fault{}
+		}
+		return fault{Hold: hold}
+	})
+	js[any](tb, `(() => {
 		window.dispatchEvent(new WheelEvent('wheel', {deltaY: -100}));
 		scrollTo({top: 300, behavior: 'instant'});
-		const p = [...document.querySelectorAll('#log > article')].find((a) => a.getBoundingClientRect().top > 150);
-		const top = p.getBoundingClientRect().top;
-		while (document.querySelectorAll('#log > article').length <= 80) await frame();
-		await frame();
-		await frame();
-		return p.getBoundingClientRect().top - top;
+		window.line = [...document.querySelectorAll('#log > article')].find((a) => a.getBoundingClientRect().top > 150);
 	})()`)
-	if math.Abs(moved) >= 1 {
+	top := tb.rests(`line`)
+	close(hold)
+	tb.wait(`document.querySelectorAll('#log > article').length > 80`)
+	if moved := tb.rests(`line`) - top; math.Abs(moved) >= 1 {
 		t.Errorf("the line moved by %.1f px when earlier messages came", moved)
 	}
 	tb.wait(`(scrollTo({top: 0, behavior: 'instant'}), document.querySelectorAll('#log > article').length === 200 && document.querySelector('#earlier').hidden)`)
@@ -684,6 +685,9 @@ func TestALongConversationIsReadUpwards(t *testing.T) {
 	at := int(math.Round(tb.still(`article[data-seq="41"]`)))
 	tb.reload()
 	tb.wait(`Math.abs(%s - %d) <= 1`, place, at)
+	if now := int(math.Round(tb.still(`article[data-seq="41"]`))); max(now-at, at-now) > 1 {
+		t.Errorf("after a reload the line comes to rest at %d, it was at %d", now, at)
+	}
 	numbers := js[[]int](tb, `[...document.querySelectorAll('#log > article')].map((a) => Number(a.dataset.seq))`)
 	if !slices.IsSorted(numbers) {
 		t.Errorf("the messages are out of order: %v", numbers)
@@ -766,7 +770,7 @@ func TestMessagesWithoutScripts(t *testing.T) {
 	}
 	first := ask("[[echo alpha]]")
 	tb.marked(first, "answered")
-	tb.click(last("assistant")+` [data-action=regenerate]`, 2) // twice, as people do
+	r.clickTwice(tb, last("assistant")+` [data-action=regenerate]`) // as people do
 	tb.wait(`document.querySelector('%s .versions > span')?.textContent === '2/2' && document.querySelector('%s a.chip')`, last("assistant"), last("assistant"))
 	r.check(2, tb)
 	tb.click(last("assistant")+` .versions button:first-of-type`, 1)

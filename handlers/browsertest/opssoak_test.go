@@ -62,8 +62,10 @@ func TestThePageOfOperationsStaysCalmUnderLoad(t *testing.T) {
 	end := time.NewTimer(*opsSoak)
 	<-first.C
 	page1, nodes1, server1 := measure()
-	looks1, from := js[float64](tb, `looks`), time.Now()
+	from := time.Now()
+	looks1 := js[float64](tb, `looks`)
 	<-end.C
+	tb.wait(`looks > %v`, looks1) // a busy machine may need longer for one
 	looks, took := js[float64](tb, `looks`)-looks1, time.Since(from)
 	page2, nodes2, server2 := measure()
 	stop()
@@ -71,8 +73,8 @@ func TestThePageOfOperationsStaysCalmUnderLoad(t *testing.T) {
 	t.Logf("%d requests; %.1f looks a second; page %.1f to %.1f MB of JavaScript, %.0f to %.0f nodes; server %.1f to %.1f MB",
 		n, looks/took.Seconds(), page1/1e6, page2/1e6, nodes1, nodes2, float64(server1)/1e6, float64(server2)/1e6)
 
-	if looks < 1 || looks > 2*took.Seconds()+2 {
-		t.Errorf("%.0f looks in %s, want some and at most two a second", looks, took)
+	if looks > 2*took.Seconds()+2 {
+		t.Errorf("%.0f looks in %s, want at most two a second", looks, took)
 	}
 	if rows := js[int](tb, rowsOf); rows != 50 {
 		t.Errorf("%d rows, want 50", rows)

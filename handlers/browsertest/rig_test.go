@@ -317,6 +317,8 @@ func newModel() *model {
 type watched struct {
 	llm.Call
 	emitted   int // bytes of text
+	text      string
+	held      bool // all that was let through is with the engine
 	ended     time.Time
 	cancelled bool // before it ended
 }
@@ -345,7 +347,7 @@ func (m *model) Stream(ctx context.Context, c llm.Call, emit func(llm.Piece)) (l
 	defer note(func() { w.ended, w.cancelled = time.Now(), ctx.Err() != nil })
 	a, err := m.demo.Stream(ctx, c, func(p llm.Piece) {
 		for _, word := range strings.SplitAfter(p.Text, " ") {
-			if !m.mayGrow(ctx, w, len(word)) {
+			if !m.mayGrow(ctx, w, word) {
 				return
 			}
 			emit(llm.Piece{Text: word})
@@ -357,13 +359,15 @@ func (m *model) Stream(ctx context.Context, c llm.Call, emit func(llm.Piece)) (l
 	return a, err
 }
 
-// mayGrow waits until an answer may have n bytes more; not, when ctx ends.
-func (m *model) mayGrow(ctx context.Context, w *watched, n int) bool {
+// mayGrow waits until an answer may have a word more; not, when ctx ends.
+func (m *model) mayGrow(ctx context.Context, w *watched, word string) bool {
 	for {
 		m.mu.Lock()
 		grows, raised := w.emitted < m.limit, m.raised
+		w.held = !grows
 		if grows {
-			w.emitted += n
+			w.emitted += len(word)
+			w.text += word
 		}
 		m.mu.Unlock()
 		if grows {
@@ -387,6 +391,56 @@ func (m *model) of(id string) (list []watched) {
 		}
 	}
 	return list
+}
+
+// level waits until the model is held and a page shows all that it wrote of an answer,
+// and returns that: until then the text on the page grows by what is on its way.
+func (r *rig) level(tb *tab, id string) (text string) {
+	r.t.Helper()
+	until(r.t, "the model is held", func() (held bool) {
+		text, held = r.model.holds(id)
+		return held
+	})
+	got, want := "", letters(views.Markdown(text))
+	defer func() {
+		if r.t.Failed() {
+			r.t.Logf("the page shows\n%s, the model wrote\n%s", got, want)
+		}
+	}()
+	until(r.t, "the page shows what the model wrote", func() bool {
+		list, err := tb.articles()
+		if i := slices.IndexFunc(list, func(a article) bool { return a.Role == "assistant" && a.Request == id }); err == nil && i >= 0 {
+			got = letters(list[i].HTML)
+		}
+		return got == want
+	})
+	return text
+}
+
+// letters is the text of HTML, without white space.
+func letters(s string) string {
+	var b strings.Builder
+	for z := html.NewTokenizer(strings.NewReader(s)); ; {
+		switch z.Next() {
+		case html.ErrorToken:
+			return strings.Join(strings.Fields(b.String()), "")
+		case html.TextToken:
+			b.Write(z.Text())
+		}
+	}
+}
+
+// holds returns what was written of the last answer to a request, when no more of it
+// will come before the limit is raised.
+func (m *model) holds(id string) (text string, held bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, w := range m.calls {
+		if w.RequestID == id {
+			text, held = w.text, w.held && w.emitted >= m.limit
+		}
+	}
+	return text, held
 }
 
 func (m *model) count() int {

@@ -32,7 +32,8 @@ func TestFirstHiIsOneQuestionAndOneAnswer(t *testing.T) {
 func TestDoubleClickOnSendAsksOnce(t *testing.T) {
 	r := newRig(t)
 	r.proxy.do(func(exchange) fault { return fault{Delay: 150 * time.Millisecond} })
-	tb := newProfile(t).open(r.url + "/")
+	tb := newProfile(t).open("").handed()
+	tb.visit(r.url + "/")
 	tb.typeText("[[echo alpha]]")
 	tb.click("#send", 2)
 	tb.wait(`document.querySelector('#log > [data-role=assistant] .body')?.textContent.includes('alpha')`)
@@ -46,14 +47,19 @@ func TestDoubleClickOnSendAsksOnce(t *testing.T) {
 // A8: the chip of the first page sends every click, under one id.
 func TestDoubleClickMeSendsEveryClickUnderOneID(t *testing.T) {
 	r := newRig(t)
-	tb := newProfile(t).open(r.url + "/")
+	tb := newProfile(t).open("").handed()
+	tb.visit(r.url + "/")
+	r.model.upTo(0)
 	tb.click(`[data-action=double]`, 2)
-	tb.wait(`document.querySelector('#log > [data-role=user] .mark[data-mark=answered]')`)
-	r.check(1, tb)
 	id := js[string](tb, `document.querySelector('#log > [data-role=user]').dataset.request`)
-	if n := len(r.proxy.posts("/api/chat", id)); n != 2 || len(r.proxy.posts("/api/chat", "")) != 2 {
-		t.Errorf("the page sent the id %d times, want 2", n)
+	until(t, "both clicks were sent", func() bool { return len(r.proxy.posts("/api/chat", id)) == 2 })
+	r.model.upTo(whole)
+	tb.marked(id, "answered")
+	r.check(1, tb)
+	if n := len(r.proxy.posts("/api/chat", "")); n != 2 {
+		t.Errorf("the page sent %d messages, want 2", n)
 	}
+	until(t, "both arrivals are on record", func() bool { return len(r.receipt(tb.session(), id).Arrivals) == 2 })
 	if got := r.decisions(tb.session(), id); got[chat.DecisionFirst] != 1 || got[chat.DecisionJoined]+got[chat.DecisionReplayed] != 1 {
 		t.Errorf("arrivals: got %v, want one first and one repeat", got)
 	}

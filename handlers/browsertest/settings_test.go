@@ -61,7 +61,7 @@ func TestAModelIsConnectedTestedAskedAndRemoved(t *testing.T) {
 		t.Errorf("the chosen model is %q", got)
 	}
 	tb.fill(form, map[string]string{"name": "afar"})
-	tb.click(`#connect button[value="save"]`, 2) // a double click
+	r.clickTwice(tb, `#connect button[value="save"]`)
 	tb.wait(`document.querySelector('.card[data-model=afar]') && location.search === '?done=connected'`)
 	if got := tb.models(); got != "demo afar" {
 		t.Errorf("the models are %q", got)
@@ -86,7 +86,7 @@ func TestAModelIsConnectedTestedAskedAndRemoved(t *testing.T) {
 
 	tb.visit(r.url + "/settings")
 	tb.click(`.card[data-model=afar] summary`, 1)
-	tb.click(`.card[data-model=afar] button[value="remove"]`, 2)
+	r.clickTwice(tb, `.card[data-model=afar] button[value="remove"]`)
 	tb.wait(`location.search === '?done=removed' && !document.querySelector('.card[data-model=afar]') && document.documentElement.classList.contains('js')`)
 	tb.visit(r.url + "/")
 	second := tb.send("[[echo alpha]]")
@@ -123,7 +123,7 @@ func TestTheFormThatConnectsAModelWorksWithoutScripts(t *testing.T) {
 	tb.wait(`document.querySelector('.verdict[data-verdict=ok]')`)
 	tb.secret()
 	tb.fill(form, map[string]string{"key": canaryKey})
-	tb.click(`#connect button[value="save"]`, 2)
+	r.clickTwice(tb, `#connect button[value="save"]`)
 	tb.wait(`document.querySelector('.card[data-model="model-a"]')`)
 	tb.secret()
 	if list, err := r.db.Models(t.Context()); err != nil || len(list) != 1 {

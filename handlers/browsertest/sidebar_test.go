@@ -102,7 +102,11 @@ func (r *rig) patch(session string, body map[string]any) {
 func TestConversationsStandUnderTheDaysOfTheReader(t *testing.T) {
 	r := newRig(t)
 	// In Kiritimati it is tomorrow for most of the day.
-	zone, err := time.LoadLocation("Pacific/Kiritimati")
+	name := "Pacific/Kiritimati"
+	if time.Now().UTC().Hour() == 9 { // soon it is tomorrow there, and what is just now were yesterday
+		name = "Pacific/Pago_Pago"
+	}
+	zone, err := time.LoadLocation(name)
 	if err != nil {
 		t.Skip(err)
 	}
@@ -133,7 +137,7 @@ func TestConversationsStandUnderTheDaysOfTheReader(t *testing.T) {
 	r.when(pinned, day(100, 0, 0))
 	want = append([]string{"Pinned: kept"}, want...)
 	tb := newProfile(t).open("")
-	call(tb, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Pacific/Kiritimati"})
+	call(tb, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: name})
 	tb.visit(r.url + "/")
 	tb.ready()
 	shown := func(what string, want []string) {
@@ -327,9 +331,7 @@ func TestDeleteAndUndo(t *testing.T) {
 	tb.menu("second", "delete")
 	tb.titles("first")
 	other.titles("first")
-	if got := js[string](tb, `document.querySelector('#toast span').textContent`); got != "“second” is deleted." {
-		t.Errorf("the toast says %q", got)
-	}
+	tb.wait(`document.querySelector('#toast span').textContent === '“second” is deleted.'`) // the list may know it sooner
 	if status := r.get("/api/conversations/"+second, nil); status != http.StatusGone {
 		t.Errorf("the server says %d", status)
 	}
@@ -495,7 +497,7 @@ func TestTheListFitsEveryScreen(t *testing.T) {
 					call(tb, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 					name := fmt.Sprintf("side-%s-%s-%s-%d", s.name, lang, scheme, width)
 					tb.fits(name, width)
-					if wide := js[[]string](tb, `(() => { const right = document.querySelector('#side').getBoundingClientRect().right;
+					if wide := tb.none(`(() => { const right = document.querySelector('#side').getBoundingClientRect().right;
 						return [...document.querySelectorAll('#side *:not(.unseen, .unseen *, #row-menu, #row-menu *)')].filter((e) => e.getBoundingClientRect().right > right + 1).map((e) => e.outerHTML.slice(0, 100)); })()`); len(wide) > 0 {
 						t.Errorf("%s: wider than the list: %q", name, wide)
 					}

@@ -129,6 +129,10 @@ compensate = { kind = "webhook", url = "http://%[1]s/void" }
 		t.Errorf("the service has %+v, want one id, delivered twice and executed once", list)
 	}
 	session := tb.session()
+	until(t, "it is committed", func() bool {
+		var rec chat.Record
+		return p.get("/api/chat/status/"+id+"?sessionId="+session, &rec) == http.StatusOK && rec.State == chat.StateCommitted
+	})
 	d := p.end()
 	dbtest.Check(t, d)
 	rc := receiptOf(t, d, session, id)

@@ -62,15 +62,11 @@ func TestReloadShowsThePrefixAtOnceAndGoesOn(t *testing.T) {
 	tb.visit(r.url + "/")
 	r.model.upTo(1800)
 	id := tb.send("[[tokens 600]] [[rate 1000]]")
-	session := tb.session()
-	stored := func(n int) {
+	written, session := strings.TrimSpace(r.level(tb, id)), tb.session()
+	until(t, "the text so far is stored", func() bool {
 		var rec struct{ Content string }
-		until(t, "the text so far is stored", func() bool {
-			return r.get("/api/chat/status/"+id+"?sessionId="+session, &rec) == 200 && len(rec.Content) >= n
-		})
-	}
-	stored(1800)
-	tb.grown(id, 1500)
+		return r.get("/api/chat/status/"+id+"?sessionId="+session, &rec) == 200 && strings.TrimSpace(rec.Content) == written
+	})
 	shown := tb.text(id)
 	tb.reload()
 	first := js[seen](tb, `seen`).First
@@ -144,7 +140,8 @@ func (r *rig) stopped(id string) {
 func TestStopEndsTheCallAndKeepsTheText(t *testing.T) {
 	r := newRig(t)
 	tb := newProfile(t).open(r.url + "/").allow(lostRequests)
-	id := tb.send("[[tokens 2000]] [[rate 50]]")
+	r.model.upTo(300)
+	id := tb.send("[[tokens 600]] [[rate 1000]]")
 	tb.grown(id, 250)
 	shown := tb.text(id)
 	tb.click("#stop", 1)
@@ -156,7 +153,7 @@ func TestStopEndsTheCallAndKeepsTheText(t *testing.T) {
 	}
 	tb.reload()
 	r.check(1, tb)
-	tb.reads("? [[tokens 2000]] [[rate 50]]", "! *")
+	tb.reads("? [[tokens 600]] [[rate 1000]]", "! *")
 	tb.wait(`document.querySelector('[data-partial=stopped]')`)
 	if rc := r.receipt(tb.session(), id); rc.Record.Message == nil || rc.Record.Message.Finish != chat.FinishStopped {
 		t.Errorf("the request is %+v, want an answer that was stopped", rc.Record)
@@ -167,7 +164,8 @@ func TestStopEndsTheCallAndKeepsTheText(t *testing.T) {
 func TestEscapeStops(t *testing.T) {
 	r := newRig(t)
 	tb := newProfile(t).open(r.url + "/")
-	id := tb.send("[[tokens 2000]] [[rate 50]]")
+	r.model.upTo(100)
+	id := tb.send("[[tokens 600]] [[rate 1000]]")
 	tb.grown(id, 20)
 	tb.key("Escape", 27, "")
 	r.stopped(id)
@@ -179,7 +177,8 @@ func TestEscapeStops(t *testing.T) {
 func TestStopAfterAReload(t *testing.T) {
 	r := newRig(t)
 	tb := newProfile(t).open(r.url + "/").allow(lostRequests)
-	id := tb.send("[[tokens 2000]] [[rate 50]]")
+	r.model.upTo(100)
+	id := tb.send("[[tokens 600]] [[rate 1000]]")
 	tb.grown(id, 60)
 	tb.reload()
 	tb.click("#stop", 1)
@@ -192,7 +191,8 @@ func TestStopAfterAReload(t *testing.T) {
 func TestStopFromAnotherTab(t *testing.T) {
 	r := newRig(t)
 	first := newProfile(t).open(r.url + "/")
-	id := first.send("[[tokens 2000]] [[rate 50]]")
+	r.model.upTo(100)
+	id := first.send("[[tokens 600]] [[rate 1000]]")
 	first.grown(id, 60)
 	second := newProfile(t).open(r.url + "/c/" + first.session())
 	second.click("#stop", 1)
