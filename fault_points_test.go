@@ -20,6 +20,7 @@ var phases = []struct {
 	{"accept", "requests", false},
 	{"question", "messages", false},
 	{"claim", "attempts", false},
+	{"partial text", "partials", false},
 	{"answer", "snapshots", false},
 	{"charge", "ledger", false},
 	{"mark", "processed", false},
@@ -39,6 +40,7 @@ var phases = []struct {
 func TestADeathAtEveryPointExecutesEachEffectOnce(t *testing.T) {
 	rng := randomly(t)
 	m := newMarket(t, rng)
+	m.customers.slow = true
 	l := serveNow(t, m.file)
 	m.open(l, 4, rng)
 	l.kill()

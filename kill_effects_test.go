@@ -338,6 +338,8 @@ type customer struct {
 	cmu      *sync.Mutex       // the rest is shared, and under it
 	asked    *[]*intent        //
 	verdicts map[string]string // what was said of a decision, heard or not
+
+	slow bool // some answers take so long that a part of their text is stored before their end
 }
 
 func (c *customer) live(enough <-chan struct{}) {
@@ -352,6 +354,9 @@ func (c *customer) live(enough <-chan struct{}) {
 			session = chat.NewID()
 		}
 		content := "Do it. [[tokens 3]] [[rate 0]]"
+		if c.slow && c.rng.IntN(3) == 0 {
+			content = "Do it slowly. [[tokens 45]] [[rate 30]]"
+		}
 		for n := range c.rng.IntN(4) {
 			content += fmt.Sprintf(` [[tool %s {"n": %d}]]`, []string{"note", "sign", "sign"}[c.rng.IntN(3)], n)
 		}

@@ -85,7 +85,8 @@ type DB struct {
 	writer          *conn
 	tx              int64
 	broken          error
-	sinceCheckpoint int // pages of WAL, as estimated, since the last checkpoint that was finished
+	places          [2]os.FileInfo // the file and its log, as they were first seen
+	sinceCheckpoint int            // pages of WAL, as estimated, since the last checkpoint that was finished
 
 	readers chan *conn
 	nReader int
@@ -160,6 +161,9 @@ func Open(o Options) (_ *DB, err error) {
 	if o.Beside {
 		return d, d.openBeside(o)
 	}
+	if info, err := os.Stat(d.path); err == nil && info.IsDir() {
+		return nil, fmt.Errorf("open %s: it is a folder, and must be a file", d.path) // SQLite speaks of an I/O error
+	}
 	if err := d.takeLock(); err != nil {
 		return nil, err
 	}
@@ -211,6 +215,9 @@ func Open(o Options) (_ *DB, err error) {
 		return nil, err
 	}
 	if err := d.openReaders(o.Readers); err != nil {
+		return nil, err
+	}
+	if err := d.inPlace(); err != nil {
 		return nil, err
 	}
 	go d.writeLoop()

@@ -36,6 +36,9 @@ var (
 	ErrNoRoom = errors.New("not enough room on the disk")
 	// ErrDamaged: the structure of the file is broken.
 	ErrDamaged = errors.New("the file is damaged")
+	// ErrMoved: the file is not any more where it was opened. What is written goes where
+	// no later start finds it.
+	ErrMoved = errors.New("the database file was moved, replaced or deleted while it is served")
 	// ErrAttachment: this user has uploaded no such file, or it was never sent and is
 	// gone; nothing was stored.
 	ErrAttachment = errors.New("there is no such attachment")
@@ -64,9 +67,10 @@ func IsRetryable(err error) bool {
 }
 
 // isFatal reports whether err says that the file can no longer be trusted from
-// this process: the kernel may have dropped what a failed fsync did not write.
+// this process: the kernel may have dropped what a failed fsync did not write, or it is
+// another file by now.
 func isFatal(err error) bool {
-	return code(err)&0xff == sqlite3.SQLITE_IOERR || isDamaged(err)
+	return code(err)&0xff == sqlite3.SQLITE_IOERR || isDamaged(err) || errors.Is(err, ErrMoved)
 }
 
 // isDamaged reports whether err says that the file's structure is broken.

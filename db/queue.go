@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"runtime/debug"
 	"time"
 )
@@ -209,6 +211,9 @@ func (d *DB) commit(batch []*op) {
 		_, err = d.writer.exec("COMMIT")
 	}
 	if err == nil {
+		err = d.inPlace()
+	}
+	if err == nil {
 		d.logStages(stages)
 		return
 	}
@@ -219,6 +224,21 @@ func (d *DB) commit(batch []*op) {
 	}
 	_, _ = d.writer.exec("ROLLBACK") // fails when the failed COMMIT ended the transaction
 	d.checkFatal(err)
+}
+
+// inPlace looks whether the file and its log are still what their names lead to: what is
+// written to a file that was deleted is gone with this process, and nobody was told yet.
+// Two looks cost a thousandth of a commit.
+func (d *DB) inPlace() error {
+	for i, path := range []string{d.path, d.path + "-wal"} {
+		switch now, err := os.Stat(path); {
+		case err == nil && d.places[i] == nil:
+			d.places[i] = now
+		case errors.Is(err, fs.ErrNotExist) && d.places[i] != nil, err == nil && !os.SameFile(now, d.places[i]):
+			return fmt.Errorf("%w: %s", ErrMoved, path)
+		}
+	}
+	return nil
 }
 
 // count stores the last number given out, and what a batch adds to the running counts.
