@@ -495,7 +495,7 @@ func (v *vault) setUp() {
 	}
 	made := regexp.MustCompile(chat.KeyPrefix + `[\w-]{43}`)
 	for _, scope := range []string{"chat", "ops"} {
-		_, text, where := v.form("/settings/account", url.Values{"do": {"key"}, "name": {"a program"}, "scope": {scope}})
+		_, text, where := v.form("/settings/account", url.Values{"do": {"key"}, "requestId": {chat.NewID()}, "name": {"a program"}, "scope": {scope}})
 		key := made.FindString(text)
 		name := "a key for " + scope
 		v.hide(name, key)
