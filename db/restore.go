@@ -280,6 +280,7 @@ func lockFile(path string) (*flock.Flock, error) {
 type gap struct {
 	from, to time.Time
 	untimed  time.Time // an unknown id that has no time is one of them until then
+	tx       int64     // what was written before it was in the backup
 }
 
 const (
@@ -291,10 +292,11 @@ const (
 func (d *DB) readGaps() error {
 	return d.writer.query(sqlSelectRestores, nil, func(r row) error {
 		var backup, restored time.Time
-		if err := r.scan(&backup, &restored); err != nil {
+		g := gap{}
+		if err := r.scan(&backup, &restored, &g.tx); err != nil {
 			return err
 		}
-		g := gap{from: backup.Add(-gapMargin), to: restored, untimed: restored.Add(restoreGuard)}
+		g.from, g.to, g.untimed = backup.Add(-gapMargin), restored, restored.Add(restoreGuard)
 		if restored.Before(backup) { // by a clock that was wrong, then or now
 			g.from, g.to = restored.Add(-gapMargin), backup
 		}
@@ -325,6 +327,28 @@ func (d *DB) Guarded(now time.Time) bool {
 	return false
 }
 
+// restoredTx is the transaction of the last restore; 0 without one.
+func (d *DB) restoredTx() (tx int64) {
+	for _, g := range d.gaps {
+		tx = max(tx, g.tx)
+	}
+	return tx
+}
+
+// MaybeSent reports whether what a restore lost may have sent o, whatever is on record
+// here: a person may have, if nothing else did. A redrive takes the doubt away that keeps
+// o from being sent; this stays.
+func (d *DB) MaybeSent(ctx context.Context, o Outgoing) (maybe bool, err error) {
+	if len(d.gaps) == 0 {
+		return false, nil
+	}
+	err = d.readOne(ctx, func(c *conn) error {
+		maybe, err = c.queryRow(sqlSelectMaybeSent, []any{o.ID, d.restoredTx()}, new(int))
+		return err
+	})
+	return maybe, err
+}
+
 // SettleRestores notes that what a backup had unfinished is decided.
 func (d *DB) SettleRestores(ctx context.Context) error {
 	return d.write(ctx, func(tx *Tx) error {
@@ -346,7 +370,11 @@ const (
 	// What was lost may have delivered these.
 	sqlDoubtOutbox = `UPDATE outbox SET doubted_at = ? WHERE (state = 'pending' OR state = 'delivering') AND doubted_at IS NULL`
 
-	sqlSelectRestores = `SELECT backup_at, restored_at FROM restores`
+	sqlSelectRestores = `SELECT backup_at, restored_at, tx FROM restores`
+
+	// A row is as old as the decision that it follows from.
+	sqlSelectMaybeSent = `SELECT 1 FROM outbox o WHERE o.id = ?1 AND (o.tx < ?2 OR EXISTS (
+		SELECT 1 FROM decisions d WHERE o.kind = 'effect' AND d.webhook_id = o.webhook_id AND d.tx < ?2))`
 
 	sqlSettleRestores = `UPDATE restores SET settled_at = ? WHERE settled_at IS NULL`
 

@@ -273,7 +273,7 @@ func (y *relay) send(dest Destination, o db.Outgoing) (res outbox.Result) {
 	}()
 	ctx, cancel := context.WithTimeout(y.e.base, dest.Target.Timeout+deliveryMargin/2)
 	defer cancel()
-	if q, ok := dest.Sink.(outbox.Querier); ok && dest.Target.KeyMode == outbox.KeyModeQuery && o.Unknown {
+	if q, ok := dest.Sink.(outbox.Querier); ok && dest.Target.KeyMode == outbox.KeyModeQuery && y.doubtful(ctx, o) {
 		switch executed, res := q.Executed(ctx, o.WebhookID); {
 		case res.Outcome != chat.OutcomeOK:
 			res.Outcome = chat.OutcomeNone // nothing was sent that could be executed
@@ -283,6 +283,16 @@ func (y *relay) send(dest Destination, o db.Outgoing) (res outbox.Result) {
 		}
 	}
 	return dest.Sink.Deliver(ctx, outbox.Message{WebhookID: o.WebhookID, At: time.Now(), Payload: []byte(o.Payload)})
+}
+
+// doubtful reports whether o may have been executed, by what is on record or by what a
+// restore lost. Where that cannot be read, it may.
+func (y *relay) doubtful(ctx context.Context, o db.Outgoing) bool {
+	if o.Unknown {
+		return true
+	}
+	maybe, err := y.e.db.MaybeSent(ctx, o)
+	return maybe || err != nil
 }
 
 // store makes the end of a delivery durable, however long that takes: what was sent

@@ -240,6 +240,70 @@ func TestWhatABackupHadUndecidedIsDoubtedWhenItIsApprovedAgain(t *testing.T) {
 	}
 }
 
+// A person who sends again what a restore left in doubt knows no better than the file
+// whether it went out: a receiver that can be asked is asked first then, too.
+func TestWhatAPersonSendsAgainAfterARestoreIsAskedForFirst(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		before func(t *testing.T, r *rig, id string) (backup string) // and what is lost
+		stands string
+	}{
+		{"it was about to be sent", func(t *testing.T, r *rig, id string) string {
+			r.stands(id, "acknowledged pending:"+outbox.CodeUnreachable)
+			b := r.backup()
+			r.pass(2 * time.Hour)
+			return b
+		}, "acknowledged dead:key_expired"},
+		{"it was given up, and a person sent it then", func(t *testing.T, r *rig, id string) string {
+			r.pass(2 * time.Hour)
+			r.stands(id, "acknowledged dead:max_attempts")
+			b := r.backup()
+			r.redrive(id)
+			r.rest()
+			return b
+		}, "acknowledged dead:max_attempts"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				v := &knowing{known: []outbox.Result{{Outcome: chat.OutcomeOK, Status: 200}}}
+				v.answers = []func(context.Context, outbox.Message) outbox.Result{absent, well}
+				most := int64(100)
+				if tt.stands == "acknowledged dead:max_attempts" {
+					most = 1
+				}
+				r := newRig(t, effects(v, settings(func(g *outbox.Target) {
+					g.KeyMode, g.Backoff, g.MaxAttempts = outbox.KeyModeQuery, time.Hour, most
+				})), asking("note"))
+				id := r.acts()
+				b := tt.before(t, r, id)
+				r.stands(id, "committed delivered") // which is lost now
+				sent := v.count()
+				r.pass(48 * time.Hour)
+				<-r.drain(time.Second)
+				next := r.restored(b, llmtest.Answer("no"))
+				next.stands(id, tt.stands)
+				next.redrive(id)
+				next.rest()
+				next.stands(id, "committed delivered")
+				if got := v.count(); got != sent || len(v.asked) != 1 {
+					t.Errorf("it was sent %d times and asked for %d times after the restore, want 0 and 1", got-sent, len(v.asked))
+				}
+				dbtest.Check(t, next.d)
+			})
+		})
+	}
+}
+
+// redrive sends the effect of a request again, as a person.
+func (r *rig) redrive(id string) {
+	r.t.Helper()
+	if _, err := r.e.Resolve(r.ctx, db.Resolution{WebhookID: r.effect(id, 0).WebhookID, Do: db.Redrive, Actor: "user:1", Reason: "once more"}); err != nil {
+		r.t.Fatalf("redrive: %v", err)
+	}
+}
+
 func TestACallbackThatARestoreMayHaveLostIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
