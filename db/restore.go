@@ -349,6 +349,19 @@ func (d *DB) MaybeSent(ctx context.Context, o Outgoing) (maybe bool, err error) 
 	return maybe, err
 }
 
+// RetryLost reports whether what a restore lost may have retried the attempt with which r
+// failed: one that began before it, or none.
+func (d *DB) RetryLost(ctx context.Context, r chat.Request) (lost bool, err error) {
+	if len(d.gaps) == 0 {
+		return false, nil
+	}
+	err = d.readOne(ctx, func(c *conn) error {
+		lost, err = c.queryRow(sqlSelectRetryLost, []any{r.ID, r.Attempt, d.restoredTx()}, new(int))
+		return err
+	})
+	return lost, err
+}
+
 // SettleRestores notes that what a backup had unfinished is decided.
 func (d *DB) SettleRestores(ctx context.Context) error {
 	return d.write(ctx, func(tx *Tx) error {
@@ -375,6 +388,10 @@ const (
 	// A row is as old as the decision that it follows from.
 	sqlSelectMaybeSent = `SELECT 1 FROM outbox o WHERE o.id = ?1 AND (o.tx < ?2 OR EXISTS (
 		SELECT 1 FROM decisions d WHERE o.kind = 'effect' AND d.webhook_id = o.webhook_id AND d.tx < ?2))`
+
+	// Of an attempt that is pruned only the acceptance is left: it is asked for once too often.
+	sqlSelectRetryLost = `SELECT 1 FROM requests WHERE id = ?1 AND coalesce(
+		(SELECT tx FROM attempts WHERE request_id = ?1 AND n = ?2), accepted_tx) < ?3`
 
 	sqlSettleRestores = `UPDATE restores SET settled_at = ? WHERE settled_at IS NULL`
 

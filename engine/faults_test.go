@@ -378,7 +378,7 @@ func (p *patient) repeat(id, content string) {
 }
 
 func (p *patient) retry(id string, attempt int64) {
-	p.insist(func() error { _, err := p.e.Retry(p.ctx, p.key(id), attempt, ""); return err })
+	p.insist(func() error { _, err := p.e.Retry(p.ctx, engine.Again{Key: p.key(id), Attempt: attempt}); return err })
 }
 
 func (p *patient) stop(id string) {

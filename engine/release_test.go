@@ -173,7 +173,7 @@ func TestOperationsStopAndRetryWhatIsAnothers(t *testing.T) {
 		}
 		r.failed(id, "stopped", chat.OutcomeUnknown, chat.RetryExplicit)
 		for range 2 {
-			if _, err := r.e.RetryByHand(r.ctx, r.key(id), 1, "", &again); err != nil {
+			if _, err := r.e.Retry(r.ctx, engine.Again{Key: r.key(id), Attempt: 1, Deed: &again}); err != nil {
 				t.Fatal(err)
 			}
 		}

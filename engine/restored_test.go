@@ -70,7 +70,8 @@ func TestNothingThatABackupHadUnfinishedBeginsByItself(t *testing.T) {
 		if in, err := next.d.Instance(next.ctx); err != nil || in.Restored {
 			t.Errorf("not settled: %+v, %v", in, err)
 		}
-		next.retry(waiting, 0, "")
+		next.doubts(waiting, 0)
+		next.confirms(waiting, 0)
 		next.answered(waiting, "anew")
 		next.idle()
 
@@ -93,6 +94,60 @@ func TestAFailureThatRepeatsRestartAsksAPersonAfterARestore(t *testing.T) {
 		}
 		next.calls(0)
 	})
+}
+
+// A retry names the attempt that was seen to fail. After a restore that may be one which
+// the file has forgotten, and its answer with it: a copy of it wants a person's word.
+func TestARetryThatARestoreMayHaveLostRunsOnlyWhenAPersonSaysSo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, asks, llmtest.Fail(llmtest.Denied()), llmtest.Answer("lost"), llmtest.Hang("half"))
+		id := r.say("hello")
+		r.failed(id, "provider_refused", chat.OutcomeDefinite, chat.RetryExplicit)
+		b := r.backup()
+		r.retry(id, 1, "")
+		r.answered(id, "lost")
+		<-r.drain(time.Second)
+
+		next := r.restored(b, llmtest.Fail(llmtest.Denied()), llmtest.Answer("again"))
+		next.doubts(id, 1)
+		next.doubts(id, 1)
+		next.pass(48 * time.Hour)
+		next.doubts(id, 1) // it has no time, so this is for good
+		next.calls(0)
+		next.confirms(id, 1)
+		next.failed(id, "provider_refused", chat.OutcomeDefinite, chat.RetryExplicit)
+		if res := next.retry(id, 1, ""); res.Decision != chat.DecisionReplayed { // the copy again, late
+			t.Errorf("got %s", res.Decision)
+		}
+		next.calls(1)
+		next.retry(id, 2, "") // which is of this life
+		next.answered(id, "again")
+		next.calls(2)
+		fresh := next.say("fresh")
+		next.answered(fresh, "again")
+		dbtest.Check(t, next.d)
+	})
+}
+
+// doubts fails the test unless a retry of this attempt is refused until a person confirms
+// it.
+func (r *rig) doubts(id string, attempt int64) {
+	r.t.Helper()
+	res, err := r.e.Retry(r.ctx, engine.Again{Key: r.key(id), Attempt: attempt})
+	var p *chat.Problem
+	if !errors.As(err, &p) || p.Code != "restored_gap" || p.Status != 409 || p.Retry != chat.RetryExplicit || p.RequestID != id {
+		r.t.Errorf("a retry of attempt %d: %s, %v", attempt, res.Decision, err)
+	}
+}
+
+// confirms retries an attempt with a person's word.
+func (r *rig) confirms(id string, attempt int64) {
+	r.t.Helper()
+	res, err := r.e.Retry(r.ctx, engine.Again{Key: r.key(id), Attempt: attempt, Confirmed: true})
+	if err != nil || res.Decision != chat.DecisionRestarted {
+		r.t.Fatalf("a confirmed retry of attempt %d: %s, %v", attempt, res.Decision, err)
+	}
 }
 
 func TestAnUnknownIDOfALostTimeRunsOnlyWhenAPersonSaysSo(t *testing.T) {

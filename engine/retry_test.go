@@ -16,7 +16,7 @@ import (
 
 func (r *rig) retry(id string, attempt int64, model string) engine.Result {
 	r.t.Helper()
-	res, err := r.e.Retry(r.ctx, r.key(id), attempt, model)
+	res, err := r.e.Retry(r.ctx, engine.Again{Key: r.key(id), Attempt: attempt, Model: model})
 	if err != nil {
 		r.t.Fatalf("retry %s: %v", id, err)
 	}
@@ -63,7 +63,7 @@ func TestTwoTabsThatRetryStartOneAttempt(t *testing.T) {
 			got := map[chat.Decision]int{}
 			for range 4 {
 				wg.Go(func() {
-					res, err := r.e.Retry(r.ctx, r.key(id), attempt, "")
+					res, err := r.e.Retry(r.ctx, engine.Again{Key: r.key(id), Attempt: attempt})
 					if err != nil {
 						t.Error(err)
 					}
@@ -108,7 +108,7 @@ func TestARetryForAnAttemptThatIsOverJoinsWhatIsThere(t *testing.T) {
 		r.calls(2)
 		other := r.key(id)
 		other.UserID = 2
-		if _, err := r.e.Retry(r.ctx, other, 1, ""); !errors.Is(err, db.ErrNotFound) {
+		if _, err := r.e.Retry(r.ctx, engine.Again{Key: other, Attempt: 1}); !errors.Is(err, db.ErrNotFound) {
 			t.Errorf("another user's retry: %v", err)
 		}
 	})
@@ -129,7 +129,7 @@ func TestARetryMayNameAnotherModelAndThatIsOnRecord(t *testing.T) {
 		id := r.say("hello")
 		r.end(id)
 		var p *chat.Problem
-		if _, err := r.e.Retry(r.ctx, r.key(id), 1, "nobody"); !errors.As(err, &p) || p.Code != "model_unknown" {
+		if _, err := r.e.Retry(r.ctx, engine.Again{Key: r.key(id), Attempt: 1, Model: "nobody"}); !errors.As(err, &p) || p.Code != "model_unknown" {
 			t.Errorf("got %v, want model_unknown", err)
 		}
 		if s := r.request(id).State; s != chat.StateFailed {
@@ -161,7 +161,7 @@ func TestARequestRestartedWhileItsWorkerLetsGoOfItRuns(t *testing.T) {
 			r.session = newID()
 			id := r.say("hello")
 			for { // as soon as the failure can be read
-				res, err := r.e.Retry(r.ctx, r.key(id), 1, "")
+				res, err := r.e.Retry(r.ctx, engine.Again{Key: r.key(id), Attempt: 1})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -154,7 +154,7 @@ func TestNothingIsLeftBehindWhenAllIsDone(t *testing.T) {
 						}
 					}
 					if n%3 == 2 {
-						if _, err := r.e.Retry(r.ctx, a.Key, 1, ""); err != nil {
+						if _, err := r.e.Retry(r.ctx, engine.Again{Key: a.Key, Attempt: 1}); err != nil {
 							t.Error(err)
 						}
 					}

@@ -113,7 +113,7 @@ func TestS33AStopMeantForAnOlderAttemptChangesNothing(t *testing.T) {
 		r := newRig(t, nil, llmtest.Fail(llmtest.Denied()), llmtest.Paced(10*time.Second, "second"))
 		id := r.say("hello")
 		r.failed(id, "provider_refused", chat.OutcomeDefinite, chat.RetryExplicit)
-		if _, err := r.e.Retry(r.ctx, r.key(id), 1, ""); err != nil {
+		if _, err := r.e.Retry(r.ctx, engine.Again{Key: r.key(id), Attempt: 1}); err != nil {
 			t.Fatal(err)
 		}
 		r.rest()

@@ -165,6 +165,11 @@ func diskFull(requestID string) *chat.Problem {
 	return p
 }
 
+func restoredGap(requestID string) *chat.Problem {
+	return problem(409, "restored_gap", chat.RetryExplicit, requestID,
+		`This server was restored from a backup, and what it was asked in between is lost: this may have been answered. To run it all the same, send it again with "confirm": "restored".`)
+}
+
 func conversationGone(requestID string) *chat.Problem {
 	return problem(410, "conversation_gone", chat.RetryNever, requestID,
 		"The conversation was deleted. Ask in another one, under a new request id.")
@@ -214,8 +219,7 @@ func (e *Engine) admit(a Ask) *chat.Problem {
 		return keyExpired(a.Key.RequestID)
 	}
 	if !a.Confirmed && e.db.Lost(a.Key.RequestID, now) {
-		return problem(409, "restored_gap", chat.RetryExplicit, a.Key.RequestID,
-			`This server was restored from a backup, and what it was asked in between is lost: this may have been answered. To run it all the same, send it again with "confirm": "restored".`)
+		return restoredGap(a.Key.RequestID)
 	}
 	if e.o.Full != nil && e.o.Full() {
 		return diskFull(a.Key.RequestID)
@@ -425,27 +429,41 @@ func joinedOrReplayed(r chat.Request) chat.Decision {
 	return chat.DecisionReplayed
 }
 
-// Retry is a person's wish to ask a failed request again, for the attempt the
-// person saw: a stale one joins what is there. model "" keeps the model.
-func (e *Engine) Retry(ctx context.Context, k chat.Key, attempt int64, model string) (Result, error) {
-	return e.RetryByHand(ctx, k, attempt, model, nil)
+// An Again is a person's wish to ask a failed request once more.
+type Again struct {
+	Key     chat.Key
+	Attempt int64  // the one the person saw: a stale one joins what is there
+	Model   string // "" keeps the model
+	// Confirmed says that the person knows that a restore may have lost an answer.
+	Confirmed bool
+	Deed      *db.Deed // of a person of operations, written down; nil where its owner asks
 }
 
-// RetryByHand is Retry for a person of operations, whose deed is written down. Errors as
-// Retry, and [db.ErrKeyReused].
-func (e *Engine) RetryByHand(ctx context.Context, k chat.Key, attempt int64, model string, deed *db.Deed) (res Result, err error) {
+// Retry starts a failed request again for a person. Errors: [db.ErrNotFound],
+// [db.ErrGone], [db.ErrKeyReused], and problems.
+func (e *Engine) Retry(ctx context.Context, a Again) (res Result, err error) {
 	defer func() {
 		if err == nil {
 			e.noteArrival(res.Request, res.Decision, "", "")
 		}
 	}()
+	k, model, deed := a.Key, a.Model, a.Deed
 	r, err := e.db.Find(ctx, k)
 	if err != nil {
 		return Result{}, err
 	}
-	if r.State != chat.StateFailed || r.Attempt != attempt {
+	if r.State != chat.StateFailed || r.Attempt != a.Attempt {
 		e.adopt(r)
 		return Result{Request: r, Decision: joinedOrReplayed(r)}, nil
+	}
+	if !a.Confirmed {
+		// This may be a copy of a retry that the file has forgotten, with its answer.
+		switch lost, err := e.db.RetryLost(ctx, r); {
+		case err != nil:
+			return Result{}, err
+		case lost:
+			return Result{}, restoredGap(k.RequestID)
+		}
 	}
 	s := db.Restart{Reason: db.ReasonExplicit, Actor: actor(r), Model: model, Deed: deed}
 	if deed != nil {

@@ -204,7 +204,7 @@ func TestARequestOfADeletedConversationIsGone(t *testing.T) {
 				t.Errorf("got %+v", p)
 			}
 		}
-		if _, err := r.e.Retry(r.ctx, r.key(id), 1, ""); !errors.Is(err, db.ErrGone) {
+		if _, err := r.e.Retry(r.ctx, engine.Again{Key: r.key(id), Attempt: 1}); !errors.Is(err, db.ErrGone) {
 			t.Errorf("retry: %v, want gone", err)
 		}
 		r.calls(1)
@@ -407,7 +407,7 @@ func TestS44WhatIsFrozenAtAcceptanceSurvivesADeployWithOtherDefaults(t *testing.
 		if res.Decision != chat.DecisionReplayed || res.Request.Price != old.Price || res.Request.Model != "test" {
 			t.Errorf("got %s %+v", res.Decision, res.Request)
 		}
-		if _, err := next.e.Retry(next.ctx, a.Key, 1, ""); err != nil {
+		if _, err := next.e.Retry(next.ctx, engine.Again{Key: a.Key, Attempt: 1}); err != nil {
 			t.Fatal(err)
 		}
 		next.answered(a.Key.RequestID, "answer")

@@ -170,15 +170,25 @@ func (s *server) parseAsk(r *http.Request, b chatBody) (engine.Ask, error) {
 	if err != nil {
 		return a, err
 	}
-	if b.Confirm != "" && b.Confirm != "restored" {
-		return a, badRequest(`confirm can be "restored" only.`)
+	confirmed, err := confirms(b.Confirm)
+	if err != nil {
+		return a, err
 	}
 	a = engine.Ask{
 		Key:  chat.Key{UserID: s.user(r), SessionID: session, RequestID: id},
 		Kind: b.Kind, Content: b.Content, ParentID: b.ParentID, Model: b.Model, Params: params, Source: source(r), Trace: traceID(r),
-		Attachments: b.Attachments, Confirmed: b.Confirm != "",
+		Attachments: b.Attachments, Confirmed: confirmed,
 	}
 	return a, s.checkAsk(a)
+}
+
+// confirms reads a person's word that something is to run although a restore may have
+// lost its answer; "" is none.
+func confirms(word string) (bool, error) {
+	if word != "" && word != "restored" {
+		return false, badRequest(`confirm can be "restored" only.`)
+	}
+	return word != "", nil
 }
 
 func (s *server) checkAsk(a engine.Ask) error {
@@ -387,8 +397,13 @@ func (s *server) postRetry(w http.ResponseWriter, r *http.Request) error {
 		SessionID string `json:"sessionId"`
 		Attempt   *int64 `json:"attempt"`
 		Model     string `json:"model"`
+		Confirm   string `json:"confirm"` // as of a question
 	}
 	if err := s.readJSON(w, r, &body); err != nil {
+		return err
+	}
+	confirmed, err := confirms(body.Confirm)
+	if err != nil {
 		return err
 	}
 	k, err := s.key(r, body.SessionID)
@@ -402,7 +417,7 @@ func (s *server) postRetry(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	res, err := s.Engine.Retry(r.Context(), k, *body.Attempt, body.Model)
+	res, err := s.Engine.Retry(r.Context(), engine.Again{Key: k, Attempt: *body.Attempt, Model: body.Model, Confirmed: confirmed})
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"semel/chat"
 	"semel/db"
+	"semel/engine"
 	"semel/views"
 )
 
@@ -95,7 +96,7 @@ func (s *server) postAct(w http.ResponseWriter, r *http.Request) error {
 			return nil
 		}
 	case form.Get("retry") != "":
-		err = s.retryForm(r, session, form.Get("retry"))
+		err = s.retryForm(r, session, form)
 	case form.Get("regenerate") != "":
 		err = s.askForm(r, session, chat.KindRegenerate, form.Get("regenerate"), form.Get("requestId"))
 	case form.Get("decision") != "":
@@ -109,7 +110,7 @@ func (s *server) postAct(w http.ResponseWriter, r *http.Request) error {
 		err = badRequest("The form names nothing to do.")
 	}
 	if err != nil {
-		return s.refusedForm(w, r, err, "", form.Get("requestId"))
+		return s.refusedForm(w, r, err, "", form)
 	}
 	http.Redirect(w, r, to, http.StatusSeeOther)
 	return nil
@@ -138,8 +139,8 @@ func (s *server) goTo(r *http.Request, session, at string) error {
 
 // retryForm asks a failed request again: its id, the attempt that was seen to
 // fail, and maybe another model.
-func (s *server) retryForm(r *http.Request, session, value string) error {
-	fields := strings.SplitN(value, " ", 3)
+func (s *server) retryForm(r *http.Request, session string, form url.Values) error {
+	fields := strings.SplitN(form.Get("retry"), " ", 3)
 	if len(fields) != 3 {
 		return badRequest("retry names a request, an attempt and a model.")
 	}
@@ -151,7 +152,13 @@ func (s *server) retryForm(r *http.Request, session, value string) error {
 	if err != nil {
 		return badRequest("retry names no attempt.")
 	}
-	res, err := s.Engine.Retry(r.Context(), chat.Key{UserID: s.user(r), SessionID: session, RequestID: id}, attempt, fields[2])
+	confirmed, err := confirms(form.Get("confirm"))
+	if err != nil {
+		return err
+	}
+	res, err := s.Engine.Retry(r.Context(), engine.Again{
+		Key: chat.Key{UserID: s.user(r), SessionID: session, RequestID: id}, Attempt: attempt, Model: fields[2], Confirmed: confirmed,
+	})
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"semel/chat"
 	"semel/db"
+	"semel/engine"
 	"semel/views"
 )
 
@@ -162,6 +163,7 @@ func (s *server) postOpsRequest(w http.ResponseWriter, r *http.Request) error {
 		}
 		return s.opsRequestPage(w, r, p.Status, func(v *views.OpsRequestPage) {
 			v.Error, v.Open, v.Reason, v.Amount = p, form.Get("do"), form.Get("reason"), form.Get("amount")
+			v.Confirm = p.Code == "restored_gap"
 		})
 	}
 	q := r.URL.Query()
@@ -197,7 +199,10 @@ func (s *server) actOn(r *http.Request, k chat.Key, form url.Values) error {
 	case "release":
 		_, err = s.Engine.Release(r.Context(), k, attempt, deed)
 	case "retry":
-		_, err = s.Engine.RetryByHand(r.Context(), k, attempt, form.Get("model"), &deed)
+		again := engine.Again{Key: k, Attempt: attempt, Model: form.Get("model"), Deed: &deed}
+		if again.Confirmed, err = confirms(form.Get("confirm")); err == nil {
+			_, err = s.Engine.Retry(r.Context(), again)
+		}
 	case "refund", "adjustment":
 		micros, ok := microsOf(form.Get("amount"))
 		if !ok || micros == 0 || micros < 0 && do == "refund" {

@@ -176,12 +176,12 @@ func (s *server) postForm(w http.ResponseWriter, r *http.Request) error {
 	ask, err := s.parseAsk(r, chatBody{SessionID: chi.URLParam(r, "sessionID"), RequestID: form.Get("requestId"), Content: content,
 		Kind: chat.Kind(form.Get("kind")), ParentID: form.Get("parentId"), Attachments: form["attachments"]})
 	if err != nil {
-		return s.refusedForm(w, r, err, content, form.Get("requestId"))
+		return s.refusedForm(w, r, err, content, form)
 	}
 	ask.Source = chat.SourceForm
 	res, err := s.Engine.Submit(r.Context(), ask)
 	if err != nil {
-		return s.refusedForm(w, r, err, content, ask.Key.RequestID)
+		return s.refusedForm(w, r, err, content, form)
 	}
 	s.Engine.Answered(res, ask.Source, http.StatusSeeOther)
 	http.Redirect(w, r, "/c/"+ask.Key.SessionID, http.StatusSeeOther)
@@ -190,7 +190,7 @@ func (s *server) postForm(w http.ResponseWriter, r *http.Request) error {
 
 // refusedForm is the page that gives a refused text back, under a fresh id; where
 // the server cannot say whether it has the message, under the same.
-func (s *server) refusedForm(w http.ResponseWriter, r *http.Request, refused error, content, requestID string) error {
+func (s *server) refusedForm(w http.ResponseWriter, r *http.Request, refused error, content string, form url.Values) error {
 	problem := s.told(r, refused)
 	session, err := chat.ParseID(chi.URLParam(r, "sessionID"))
 	if err != nil {
@@ -209,8 +209,11 @@ func (s *server) refusedForm(w http.ResponseWriter, r *http.Request, refused err
 	if content != "" {
 		p.Draft = content
 	}
-	if problem.Retry == chat.RetrySameID {
-		p.RequestID = requestID
+	switch {
+	case problem.Retry == chat.RetrySameID:
+		p.RequestID = form.Get("requestId")
+	case problem.Code == "restored_gap":
+		p.Again = form.Get("retry")
 	}
 	return s.writePage(w, r, problem.Status, views.Chat(p))
 }

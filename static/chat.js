@@ -17,6 +17,7 @@ import { carriedBy, ids } from './files.js';
 import { Follow } from './follow.js';
 import { help } from './help.js';
 import { page } from './html.js';
+import { isTouch } from './keys.js';
 import { layers } from './layers.js';
 import { Log, all } from './log.js';
 import { Ops } from './ops.js';
@@ -52,6 +53,7 @@ class Chat {
   /** @type {Promise<void> | undefined} */ #refreshing;
   #refreshAgain = false;
   #leaving = false; // it shows a conversation that is being deleted
+  /** @type {Map<string, {model?: string, mark: string, why: string}>} tries that a person is asked about, and what stood there before */ #doubted = new Map();
   #told = ''; // the request whose answer a screen reader knows to be coming
   #view = 0; // counts changes of what is shown: a page that was asked for before one says nothing after it
   #at = 0; // the message whose branch is shown instead of the one that questions follow; 0: none
@@ -184,7 +186,12 @@ class Chat {
   /** @param {import('./outbox.js').Entry} entry */
   #showUnheard(entry) {
     if (!this.#belongs(entry)) return;
-    this.log.mark(this.#place(entry), entry.state === 'kept' ? 'kept' : 'sending');
+    const question = this.#place(entry);
+    if (entry.state !== 'asked') return this.log.mark(question, entry.state === 'kept' ? 'kept' : 'sending');
+    if (question.querySelector('.asked')) return;
+    const why = explain({ code: 'restored_gap' });
+    this.log.mark(question, 'asked', why);
+    this.#announce(`${why} ${question.querySelector('.asked')?.getAttribute('aria-label')}`);
   }
 
   #listen() {
@@ -197,6 +204,7 @@ class Chat {
         event.preventDefault(); // without scripts it posts a form
         this.retry(/** @type {HTMLButtonElement} */ (button));
       }
+      if (action === 'confirm' || action === 'withdraw') this.#decide(/** @type {HTMLButtonElement} */ (button), action === 'confirm');
       if (action === 'suggest') this.composer.suggest(/** @type {HTMLElement} */ (button).dataset.text ?? '');
       if (action === 'double') this.#double(/** @type {HTMLButtonElement} */ (button));
     });
@@ -278,7 +286,7 @@ class Chat {
   send(content, files) {
     const { aside, end } = document.body.dataset;
     if (aside !== undefined && end) return this.#ask({ kind: 'edit', parentId: end, content }, 'sending', files);
-    const busy = this.outbox.busy(this.session) || this.outbox.list().some((entry) => entry.sessionId === this.session);
+    const busy = this.outbox.busy(this.session) || this.outbox.list().some((entry) => entry.sessionId === this.session && entry.state !== 'asked');
     return this.#ask({ content }, busy ? 'queued' : 'sending', files);
   }
 
@@ -354,6 +362,7 @@ class Chat {
     if (kind === 'elsewhere') {
       if (entry.state === 'received') this.#accepted(entry);
       else if (ended) this.log.remove(requestId); // refused; that tab gave the text back
+      else if (entry.state === 'asked' || this.log.holder(requestId)?.querySelector('.asked')) this.#showUnheard(entry);
       else this.#place(entry);
       if (entry.state === 'received' || ended) this.refresh();
       return;
@@ -366,6 +375,9 @@ class Chat {
       case 'kept':
         if (!this.#live(question)) this.log.mark(question, 'kept', problem ? explain(problem) : '');
         if (entry.login) this.#notice(t('js.login'), `/login?to=${encodeURIComponent(location.pathname)}`);
+        break;
+      case 'asked':
+        this.#showUnheard(entry);
         break;
       case 'failed':
         this.#accepted(entry);
@@ -390,6 +402,36 @@ class Chat {
     this.#notice(explain(problem));
     if (entry.body.kind) this.refresh(); // what it took out of sight comes back
     this.#join();
+  }
+
+  // What a person says about a question, or another try, that a restore may have lost
+  // the answer of.
+  /** @param {HTMLButtonElement} button @param {boolean} yes */
+  #decide(button, yes) {
+    const holder = /** @type {HTMLElement} */ (button.closest('article'));
+    const requestId = holder.dataset.request ?? '';
+    const again = this.#doubted.get(requestId);
+    if (again && yes) {
+      this.#retry(holder, button, again.model, true);
+    } else if (again) {
+      this.#doubted.delete(requestId);
+      this.log.mark(holder, again.mark, again.why);
+      /** @type {HTMLElement | null} */ (holder.querySelector('[data-action=retry]'))?.focus();
+      this.refresh();
+    } else if (yes) {
+      if (!this.outbox.confirm(requestId)) return; // another tab was quicker
+      this.log.mark(holder, 'sending');
+      if (!isTouch()) this.composer.text.focus();
+    } else {
+      const entry = this.outbox.get(requestId);
+      if (entry?.state !== 'asked') return;
+      // The text is in the field before the entry ends: a crash in between loses nothing.
+      this.log.remove(requestId);
+      this.composer.giveBack(entry.body.content ?? '', entry.files, true);
+      this.outbox.withdraw(requestId);
+      if (entry.body.kind) this.refresh(); // what it took out of sight comes back
+      this.#join();
+    }
   }
 
   // The first accepted message makes the conversation: now it has an address.
@@ -513,15 +555,28 @@ class Chat {
   }
 
   /** Asks again, of the attempt on screen: two tabs that do so start one. @param {HTMLButtonElement} button */
-  async retry(button) {
-    const question = /** @type {HTMLElement} */ (button.closest('article'));
+  retry(button) {
+    return this.#retry(/** @type {HTMLElement} */ (button.closest('article')), button, button.dataset.model);
+  }
+
+  /** @param {HTMLElement} question @param {HTMLButtonElement} button @param {string} [model] another one @param {boolean} [confirmed] */
+  async #retry(question, button, model, confirmed) {
     const requestId = question.dataset.request ?? '';
     button.disabled = true;
     try {
       const attempt = Number(question.dataset.attempt || 0);
-      const { model } = button.dataset;
-      const response = await call(`/api/chat/retry/${requestId}`, json({ sessionId: this.session, attempt, ...(model ? { model } : {}) }));
+      const body = { sessionId: this.session, attempt, ...(model ? { model } : {}), ...(confirmed ? { confirm: 'restored' } : {}) };
+      const response = await call(`/api/chat/retry/${requestId}`, json(body));
       const verdict = judge(response.status, await response.text(), requestId);
+      if (verdict.kind === 'refused' && verdict.problem.code === 'restored_gap') {
+        const mark = /** @type {HTMLElement | null} */ (question.querySelector('.mark'))?.dataset.mark ?? 'failed';
+        this.#doubted.set(requestId, { model, mark, why: question.querySelector('.why')?.textContent?.trim() ?? '' });
+        this.log.mark(question, 'asked', explain(verdict.problem));
+        /** @type {HTMLElement | null} */ (question.querySelector('.asked'))?.focus(); // none of its buttons: Enter may be pressed twice
+        this.#announce(explain(verdict.problem));
+        return;
+      }
+      if (verdict.kind !== 'unheard') this.#doubted.delete(requestId);
       if (verdict.kind === 'record') {
         this.#notice('');
         this.log.state(question, verdict.record.state === 'pending' ? 'pending' : 'generating');
@@ -597,7 +652,8 @@ class Chat {
     const [first] = all(log, 'article');
     const { role, request = '' } = first?.dataset ?? {};
     const known = above && first && this.log.find(/** @type {any} */ (role), request)?.previousElementSibling;
-    this.log.reconcile(log, (id) => id === streaming || this.#unheard(id), above);
+    for (const id of this.#doubted.keys()) if (!log.querySelector(`article[data-state=failed][data-request="${CSS.escape(id)}"]`)) this.#doubted.delete(id);
+    this.log.reconcile(log, (id) => id === streaming || this.#unheard(id) || this.#doubted.has(id), above);
     if (!known) this.earlier.adopt(fresh);
     for (const article of all($('#log'), 'article:not(.streaming)')) prepare(article);
     for (const name of ['aside', 'end']) {
@@ -613,7 +669,7 @@ class Chat {
     }
     // What the server has not heard of stands where it was put.
     for (const entry of this.outbox.list()) {
-      if (entry.sessionId === this.session && (entry.state === 'sending' || entry.state === 'kept')) this.#showUnheard(entry);
+      if (entry.sessionId === this.session && ['sending', 'kept', 'asked'].includes(entry.state)) this.#showUnheard(entry);
     }
     this.sidebar.titled(fresh.querySelector('#title')?.textContent ?? '');
     for (const holder of this.log.holders()) {
@@ -626,7 +682,7 @@ class Chat {
 
   /** Messages of other conversations that still wait here. */
   #showKept() {
-    const kept = this.outbox.list().filter((e) => e.state !== 'received' && e.sessionId !== this.session && e.tries > 0);
+    const kept = this.outbox.list().filter((e) => e.state !== 'received' && e.sessionId !== this.session && (e.tries > 0 || e.state === 'asked'));
     const button = $('#kept');
     button.hidden = kept.length === 0;
     button.textContent = t('js.kept', { n: kept.length });

@@ -113,10 +113,13 @@ export class Log {
       if (found) {
         const fresh = /** @type {HTMLAnchorElement} */ (document.importNode(found, true));
         // What the server has not got has no receipt.
-        if (mark !== 'sending' && mark !== 'kept') fresh.href = `/c/${document.body.dataset.session}/r/${encodeURIComponent(holder.dataset.request ?? '')}`;
+        if (!['sending', 'kept', 'asked'].includes(mark)) fresh.href = `/c/${document.body.dataset.session}/r/${encodeURIComponent(holder.dataset.request ?? '')}`;
         if (old) sync(old, fresh);
       }
     }
+    const asked = holder.querySelector('.asked');
+    if (mark !== 'asked') asked?.remove();
+    else if (!asked) holder.querySelector('.delivery')?.after(clone('asked'));
     this.why(holder, why);
     this.#again(holder, mark === 'failed' || mark === 'unknown');
   }

@@ -15,6 +15,7 @@
  * @property {'edit' | 'regenerate' | 'continue'} [kind] none is a message
  * @property {string[]} [attachments] ids of what it carries
  * @property {string} [parentId] the message that an edit, another answer or more of one is about
+ * @property {'restored'} [confirm] a person wants it run although a restore may have lost its answer
  *
  * @typedef {object} Entry
  * @property {1} v
@@ -23,7 +24,8 @@
  * @property {string} account the only account under which it may be sent
  * @property {Body} body what is sent, each time
  * @property {import('./files.js').Attached[]} [files] what it carries, for the page
- * @property {'queued' | 'sending' | 'kept' | 'received'} state queued: not to be sent before those ahead of it are over
+ * @property {'queued' | 'sending' | 'kept' | 'asked' | 'received'} state queued: not to be sent before those ahead of it
+ *   are over; asked: not before a person says so
  * @property {number} createdAt
  * @property {number} tries how often it was not heard
  * @property {number} nextAt not tried before, except when the network or the page comes back
@@ -41,7 +43,7 @@
  *
  * @typedef {object} Report
  * @property {Entry} entry
- * @property {'queued' | 'trying' | 'kept' | 'elsewhere' | 'record' | 'failed' | 'refused'} kind
+ * @property {'queued' | 'trying' | 'kept' | 'asked' | 'elsewhere' | 'record' | 'failed' | 'refused'} kind
  *   elsewhere: another tab changed or ended it; the server has it where its state is received
  * @property {any} [record]
  * @property {any} [problem]
@@ -175,7 +177,7 @@ export class Outbox {
 
   /** @param {string} sessionId whether anything of a conversation is on its way from here */
   pending(sessionId) {
-    return this.list().some((entry) => entry.sessionId === sessionId && entry.state !== 'queued');
+    return this.list().some((entry) => entry.sessionId === sessionId && entry.state !== 'queued' && entry.state !== 'asked');
   }
 
   /**
@@ -204,6 +206,24 @@ export class Outbox {
     const entry = this.get(requestId);
     if (entry?.state === 'queued') this.#save({ ...entry, state: 'sending', first: false, nextAt: this.now() });
     this.#tick();
+  }
+
+  /**
+   * Sends what a restore may have lost the answer of: a person said so. It keeps its id.
+   * @param {string} requestId
+   * @returns {boolean} whether it was asked about still: a second click, or another tab, was not first
+   */
+  confirm(requestId) {
+    const entry = this.get(requestId);
+    if (entry?.state !== 'asked') return false;
+    this.#save({ ...entry, body: { ...entry.body, confirm: 'restored' }, state: 'sending', tries: 0, nextAt: this.now(), notBefore: 0 });
+    this.#tick();
+    return true;
+  }
+
+  /** Drops what a person does not want sent after all. @param {string} requestId */
+  withdraw(requestId) {
+    if (this.get(requestId)?.state === 'asked') this.#end(requestId);
   }
 
   /** Looks at what is due: something the page sees is over. */
@@ -288,14 +308,14 @@ export class Outbox {
     const waiting = new Set(list.filter((entry) => entry.state === 'queued').map((entry) => entry.sessionId));
     for (const sessionId of waiting) {
       // A page that is not seen sees nothing: what it left on screen says nothing.
-      if (list.some((entry) => entry.sessionId === sessionId && entry.state !== 'queued') || (!document.hidden && this.busy(sessionId))) continue;
+      if (this.pending(sessionId) || (!document.hidden && this.busy(sessionId))) continue;
       const [entry] = this.queue(sessionId);
       const freed = { ...entry, state: /** @type {const} */ ('sending'), first: false, nextAt: now };
       this.#save(freed);
       list.splice(list.findIndex((other) => other.requestId === entry.requestId), 1, freed);
     }
     for (const entry of list) {
-      if (entry.state === 'queued') {
+      if (entry.state === 'queued' || entry.state === 'asked') {
         continue;
       } else if (entry.state === 'received') {
         if (document.hidden ? !waiting.has(entry.sessionId) : this.watched(entry)) continue;
@@ -340,6 +360,7 @@ export class Outbox {
       case 'unheard':
         return this.#keep(current, verdict, wait);
       case 'refused':
+        if (verdict.problem.code === 'restored_gap') return this.#doubted(current, verdict.problem);
         this.report({ kind: 'refused', entry: current, problem: verdict.problem, ended: true }); // the text is safe in a draft
         return this.#end(entry.requestId);
       case 'failed':
@@ -390,6 +411,13 @@ export class Outbox {
     };
     this.#save(entry);
     this.report({ kind: 'kept', entry, problem: verdict.problem });
+  }
+
+  /** Nobody but a person may send it once more. @param {Entry} entry @param {any} problem */
+  #doubted(entry, problem) {
+    entry = { ...entry, state: 'asked', login: false };
+    this.#save(entry);
+    this.report({ kind: 'asked', entry, problem });
   }
 
   /** What stands behind a kept message is kept too. @param {Entry} entry */

@@ -172,6 +172,31 @@ test('a refused text is handed back before the entry goes', async () => {
   }
 });
 
+test('what a restore may have lost the answer of waits for a word, and then goes once under its id', async () => {
+  const storage = new Memory();
+  const gap = () => reply(409, problem('restored_gap'));
+  const p = page({ storage, replies: [gap(), gap(), reply(200, record(1, 'committed'))] });
+  p.outbox.put(body(1));
+  p.outbox.put(body(2)); // it does not wait for the word about the first
+  await pass(600_000);
+  assert.deepEqual(p.kinds(), ['trying', 'asked', 'trying', 'asked']);
+  const again = page({ storage, replies: p.replies }); // after a reload
+  again.outbox.kick();
+  await pass(600_000);
+  assert.equal(again.calls.length, 0);
+  assert.deepEqual(again.outbox.list().map((e) => e.state), ['asked', 'asked']);
+  assert.equal(again.outbox.confirm('R0000001'), true);
+  assert.equal(again.outbox.confirm('R0000001'), false); // a second click
+  assert.equal(p.outbox.confirm('R0000001'), false); // another tab
+  p.outbox.withdraw('R0000001'); // which says no, too late
+  await pass();
+  assert.deepEqual(again.calls.map((c) => c.body), [{ ...body(1), confirm: 'restored' }]);
+  again.outbox.withdraw('R0000002');
+  assert.equal(again.outbox.list().length, 0);
+  await pass(600_000);
+  assert.equal(again.calls.length + p.calls.length, 3);
+});
+
 test('a text that another tab has handed back is not handed back twice', async () => {
   const storage = new Memory();
   let answer;

@@ -34,6 +34,7 @@ type OpsRequestPage struct {
 	Error                *chat.Problem
 	Text                 *OpsText // nil while nobody has asked
 	Reason, Amount, Open string   // what a refused form had
+	Confirm              bool     // asking again wants a person's word: a restore may have lost the answer
 }
 
 // An OpsText is what was said.

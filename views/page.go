@@ -50,6 +50,7 @@ type ChatPage struct {
 	MessageBytes int // the longest question
 	Attachments  chat.AttachmentLimits
 	Models       []string // that a failed request may be asked again with
+	Again        string   // the retry that a person is asked about, as its button has it; "" for none
 
 	Setup Setup
 

@@ -15,6 +15,7 @@ type Mark string
 const (
 	MarkSending   Mark = "sending"   // on its way to the server
 	MarkKept      Mark = "kept"      // in the browser only
+	MarkAsked     Mark = "asked"     // in the browser only, until a person says whether to send it
 	MarkReceived  Mark = "received"  // accepted and durable
 	MarkAnswering Mark = "answering" // a model is at it
 	MarkAnswered  Mark = "answered"  // the answer is final
@@ -23,7 +24,7 @@ const (
 )
 
 // Marks are all delivery marks.
-var Marks = []Mark{MarkSending, MarkKept, MarkReceived, MarkAnswering, MarkAnswered, MarkFailed, MarkUnknown}
+var Marks = []Mark{MarkSending, MarkKept, MarkAsked, MarkReceived, MarkAnswering, MarkAnswered, MarkFailed, MarkUnknown}
 
 func (m Mark) text(l *Locale) string {
 	switch m {
@@ -31,6 +32,8 @@ func (m Mark) text(l *Locale) string {
 		return l.T("mark.sending")
 	case MarkKept:
 		return l.T("mark.kept")
+	case MarkAsked:
+		return l.T("mark.asked")
 	case MarkReceived:
 		return l.T("mark.received")
 	case MarkAnswering:

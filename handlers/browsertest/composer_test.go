@@ -566,7 +566,7 @@ func TestRefusalsReturnTheText(t *testing.T) {
 	for n, tt := range []struct {
 		status int
 		code   string
-	}{{409, "restored_gap"}, {410, "conversation_gone"}, {412, "key_expired"}, {413, "too_large"}, {422, "key_reused"}} {
+	}{{409, "busy"}, {410, "conversation_gone"}, {412, "key_expired"}, {413, "too_large"}, {422, "key_reused"}} {
 		js[any](tb, `window.refuse = {status: %d, code: '%s'}`, tt.status, tt.code)
 		tb.typeText("[[echo beta]]")
 		tb.enter()
