@@ -195,9 +195,9 @@ func sweepCopy(path string) (err error) {
 	return errors.Join(removeAll(copyPath(path)), lock.Unlock())
 }
 
-// removeAll removes a database with what SQLite has put beside it.
-func removeAll(path string) (err error) {
-	for _, s := range []string{"", "-journal", "-wal", "-shm"} {
+// removeAll removes a database with what SQLite has put beside it, and we.
+func removeAll(path string, ours ...string) (err error) {
+	for _, s := range append([]string{"", "-journal", "-wal", "-shm"}, ours...) {
 		if rerr := os.Remove(path + s); !errors.Is(rerr, fs.ErrNotExist) {
 			err = errors.Join(err, rerr)
 		}

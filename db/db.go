@@ -148,6 +148,9 @@ func Open(o Options) (_ *DB, err error) {
 		if _, err := os.Stat(filepath.Dir(o.Path)); err != nil {
 			return nil, err
 		}
+		if err := refuseHalf(d.path); err != nil {
+			return nil, err
+		}
 		close(d.written)
 		close(d.checkpointed)
 		d.closed = true
@@ -170,7 +173,8 @@ func Open(o Options) (_ *DB, err error) {
 	if err := refuseHalf(d.path); err != nil {
 		return nil, err
 	}
-	if err := sweepCopy(d.path); err != nil {
+	// What commands left that were killed.
+	if err := errors.Join(sweepCopy(d.path), removeAll(freshPath(d.path), ".lock")); err != nil {
 		return nil, err
 	}
 	if err := d.claimFile(len(o.migrations) + 1); err != nil {
@@ -230,6 +234,10 @@ func Open(o Options) (_ *DB, err error) {
 func (d *DB) openBeside(o Options) (err error) {
 	d.beside = true
 	close(d.checkpointed)
+	if err := refuseHalf(d.path); err != nil {
+		close(d.written)
+		return err
+	}
 	if err := d.openReaders(o.Readers); err != nil {
 		close(d.written)
 		return err

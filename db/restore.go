@@ -71,14 +71,8 @@ func restore(ctx context.Context, o Options, file string, open Unseal, force boo
 	case there && !force:
 		return r, fmt.Errorf("%s: %w", o.Path, fs.ErrExist)
 	}
-	fresh := o.Path + ".restoring"
-	defer func() {
-		for _, s := range []string{"", "-wal", "-shm", ".lock"} {
-			if rerr := os.Remove(fresh + s); !errors.Is(rerr, fs.ErrNotExist) {
-				err = errors.Join(err, rerr)
-			}
-		}
-	}()
+	fresh := freshPath(o.Path)
+	defer func() { err = errors.Join(err, removeAll(fresh, ".lock")) }()
 	if err := copyIdle(file, fresh, open); err != nil {
 		return r, err
 	}
@@ -103,10 +97,9 @@ func copyIdle(from, to string, open Unseal) error {
 		}
 		defer lock.Unlock() // nothing was written
 	}
-	for _, s := range []string{"", "-wal", "-shm"} { // what an earlier restore left
-		if err := os.Remove(to + s); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	// What an earlier restore left. A journal would be rolled back into the copy.
+	if err := removeAll(to, ".lock"); err != nil {
+		return err
 	}
 	if open != nil {
 		return copyFile(from, to, open)
@@ -240,10 +233,15 @@ func swap(fresh, path string, at time.Time) (kept string, err error) {
 	return kept, syncFolder(filepath.Dir(path))
 }
 
+// freshPath is where a copy becomes the database at path; who holds that one's lock makes
+// it, or removes it.
+func freshPath(path string) string { return path + ".restoring" }
+
 func restoreNote(path string) string { return path + ".restore-unfinished" }
 
-// refuseHalf refuses to open a file whose restore was interrupted: it may be without
-// its WAL, or not be there.
+// refuseHalf refuses to open a file whose restore was interrupted, for reading, too: it
+// may be without its WAL, or not be there, and whoever opens it makes it another WAL, which
+// would take the place of the one that is kept.
 func refuseHalf(path string) error {
 	if _, err := os.Lstat(restoreNote(path)); !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(err, fmt.Errorf("%w: %s. Call `semel restore FILE --force` again", ErrRestoring, path))

@@ -48,6 +48,9 @@ func Trust(ctx context.Context, path, backups string) (checked bool, err error) 
 		_, err = d.Examine(ctx)
 		err = errors.Join(err, d.Close())
 	}
+	if errors.Is(err, db.ErrRestoring) {
+		return false, err
+	}
 	if err != nil {
 		return false, Damaged(path, backups, fmt.Errorf("checked after %.200s: %w", why, err))
 	}
