@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // What the tests outside this package need of its inside.
@@ -66,6 +67,44 @@ func WithMigrations(o Options, sql ...string) Options {
 		o.migrations = append(o.migrations, migration{sql: s})
 	}
 	return o
+}
+
+// WithPoints returns o with the upgrades of the program, in which SQL calls the function
+// upgrade_point before each statement, and before each commit, with a number that counts
+// from 1; and how many points there are of each upgrade.
+func WithPoints(o Options) (_ Options, points []int) {
+	n := 0
+	for _, m := range migrations {
+		var sql strings.Builder
+		first := n
+		statements := append(statementsOf(m.sql), "")
+		for _, s := range statements {
+			n++
+			fmt.Fprintf(&sql, "SELECT upgrade_point(%d);\n%s\n", n, s)
+		}
+		o.migrations = append(o.migrations, migration{sql: sql.String()})
+		points = append(points, n-first)
+	}
+	return o, points
+}
+
+// statementsOf splits a script. A trigger ends with END.
+func statementsOf(script string) (list []string) {
+	var one strings.Builder
+	for line := range strings.Lines(script) {
+		one.WriteString(line)
+		code, _, _ := strings.Cut(line, "--")
+		code, begun := strings.TrimSpace(code), one.String()
+		if !strings.HasSuffix(code, ";") || strings.Contains(begun, "CREATE TRIGGER") && !strings.HasSuffix(code, "END;") {
+			continue
+		}
+		list = append(list, begun)
+		one.Reset()
+	}
+	if strings.TrimSpace(one.String()) != "" {
+		panic("left over: " + one.String())
+	}
+	return list
 }
 
 // Waiting is how many callers wait for their turn in the write queue.

@@ -3,6 +3,7 @@ package db_test
 import (
 	"bytes"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"os"
@@ -10,8 +11,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"modernc.org/sqlite"
 
 	"semel/db"
 	"semel/db/dbtest"
@@ -71,22 +75,49 @@ func inAnotherProcess(t *testing.T, path string) string {
 	return string(out)
 }
 
+// atUpgradePoint is what happens at each point of an upgrade that has them (WithPoints).
+var atUpgradePoint = func(n int64) error { return nil }
+
 func TestMain(m *testing.M) {
+	sqlite.MustRegisterScalarFunction("upgrade_point", 1, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+		return nil, atUpgradePoint(args[0].(int64))
+	})
 	if path := os.Getenv("SEMEL_TEST_OPEN"); path != "" {
-		schema, err := os.ReadFile("../schema.sql")
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		d, err := db.Open(db.Options{Path: path, Schema: string(schema)})
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		fmt.Println("opened", d.Close())
+		openForTest(path)
 		return
 	}
 	os.Exit(m.Run())
+}
+
+// openForTest is a process of its own that opens the file at path and closes it. It dies
+// at the point of the upgrade that the environment names.
+func openForTest(path string) {
+	runtime.LockOSThread() // strace counts the calls of each thread
+	schema, err := os.ReadFile("../schema.sql")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	o := db.Options{Path: path, Schema: string(schema)}
+	if at, err := strconv.ParseInt(os.Getenv("SEMEL_TEST_POINT"), 10, 64); err == nil {
+		o, _ = db.WithPoints(o)
+		atUpgradePoint = func(n int64) error {
+			if n == at {
+				self, err := os.FindProcess(os.Getpid())
+				if err = errors.Join(err, self.Kill()); err != nil {
+					panic(err)
+				}
+				select {}
+			}
+			return nil
+		}
+	}
+	d, err := db.Open(o)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("opened", d.Close())
 }
 
 func TestAFileOfANewerProgramIsRefusedAndLeftAsItIs(t *testing.T) {
