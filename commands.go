@@ -255,16 +255,21 @@ func healthcheck(ctx context.Context, cfg *config.Config) (err error) {
 }
 
 func versionCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the versions of Semel, SQLite and Go",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if parts, _ := cmd.Flags().GetBool("sbom"); parts {
+				return asFailure(writeBOM(cmd.OutOrStdout()))
+			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "semel %s\nSQLite %s\nGo %s %s/%s\n", versionText(),
 				sqlite3.SQLITE_VERSION, strings.TrimPrefix(runtime.Version(), "go"), runtime.GOOS, runtime.GOARCH)
 			return asFailure(err)
 		},
 	}
+	cmd.Flags().Bool("sbom", false, "print everything that the program is made of, as CycloneDX JSON")
+	return cmd
 }
 
 // versionText is the version, and the commit where the build knows it: some
