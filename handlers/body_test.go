@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -189,6 +191,71 @@ func TestLimitsAreExactAndSayTheirName(t *testing.T) {
 	// So has one of unknown length.
 	d.chat(io.MultiReader(strings.NewReader(padded(longest+1)))).refused(413, "too_large")
 	d.chat(io.MultiReader(strings.NewReader(padded(longest)))).wants(200)
+}
+
+// JSON that is small on the line and large in memory, or that other parsers die of.
+var jsonBombs = map[string]string{
+	"lists, closed":      `{"content":` + strings.Repeat("[", 10_001) + strings.Repeat("]", 10_001) + "}",
+	"lists, left open":   strings.Repeat("[", 200_000),
+	"objects, left open": strings.Repeat(`{"content":`, 20_000),
+	"digits":             `{"attempt":` + strings.Repeat("9", 200_000) + "}",
+	"a small fraction":   `{"params":{"temperature":0.` + strings.Repeat("0", 200_000) + "x}}",
+	"beyond a double":    `{"params":{"temperature":1e309}}`,
+	"one key often":      "{" + strings.Repeat(`"content":"",`, 20_000) + `"content":""}`,
+	"keys nobody knows":  "{" + strings.Repeat(`"a":1,`, 20_000) + `"a":1}`,
+	"a long name":        `{"` + strings.Repeat("a", 200_000) + `":1}`,
+	"half a pair, twice": `{"\ud800":1,"\udc00":1}`,
+}
+
+// silentRoutes take no JSON, so nothing in it is looked at.
+var silentRoutes = []string{"/api/attachments", "/api/conversations/{sessionID}/restore", "/api/ops/verify"}
+
+func TestJSONThatExplodesIsRefusedWhereverItGoes(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t)
+	session, id, _ := d.answered("[[echo yes]]")
+	before := d.dump()
+	tried := 0
+	for _, route := range d.allRoutes(session, id) {
+		if route.method != "POST" && route.method != "PATCH" || !strings.HasPrefix(route.pattern, "/api/") || slices.Contains(silentRoutes, route.pattern) {
+			continue
+		}
+		tried++
+		for name, bomb := range jsonBombs {
+			if r := d.call(route.method, route.path, bomb, "Content-Type", "application/json", "Idempotency-Key", chat.NewID()); r.status < 400 || r.status >= 500 {
+				t.Errorf("%s %s, %s: status %d, %.300s", route.method, route.pattern, name, r.status, r.body)
+			} else if len(r.body) > 2000 {
+				t.Errorf("%s %s, %s: told in %d bytes", route.method, route.pattern, name, len(r.body))
+			}
+		}
+	}
+	if tried < 12 {
+		t.Errorf("only %d routes", tried)
+	}
+	if !maps.Equal(d.dump(), before) {
+		t.Error("something was changed")
+	}
+	for name, says := range map[string]string{
+		"lists, closed": "exceeded max depth", "lists, left open": "A JSON object is needed", "objects, left open": "max depth", "digits": `unknown field "attempt"`,
+		"a small fraction": "breaks at byte", "a long name": `unknown field "aaa`, "one key often": `The field "content" is there twice`, "keys nobody knows": `unknown field "a"`,
+	} {
+		if p := d.chat(jsonBombs[name]).refused(400, "bad_request"); !strings.Contains(p.Detail, says) {
+			t.Errorf("%s: %q does not say %q", name, p.Detail, says)
+		}
+	}
+	// An export has a bound of its own, far below that of the parser.
+	for name, deep := range map[string]int{"nested deeper than 8": 9_000, "exceeded max depth": 10_001} {
+		file := `{"format":"semel.conversation","version":1,"conversation":` + strings.Repeat("[", deep) + strings.Repeat("]", deep) + `,"messages":[]}`
+		if r := d.call("POST", "/api/conversations/import", file, "Content-Type", "application/json"); r.status >= 500 || !strings.Contains(string(r.body), name) {
+			t.Errorf("an import %d deep: status %d, %.300s", deep, r.status, r.body)
+		}
+	}
+	// What a double holds as zero is zero, and half a pair of letters is the sign for one
+	// that cannot be read, as browsers have it.
+	rec := d.chat(fmt.Sprintf(`{"sessionId":%q,"requestId":%q,"content":"[[echo a\ud800b]]","params":{"temperature":1e-400}}`, chat.NewID(), chat.NewID())).wants(200).record()
+	if rec.Message.Content != "a\ufffdb" {
+		t.Errorf("half a pair is %q", rec.Message.Content)
+	}
 }
 
 // Headers have an exact limit, which they are told when they pass it, in whatever form they come.

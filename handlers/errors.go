@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-chi/chi/v5"
 
@@ -40,6 +41,7 @@ func (s *server) handle(h handler) http.HandlerFunc {
 // person send it a second time under a new id (contract, section 1).
 func (s *server) told(r *http.Request, err error) *chat.Problem {
 	p := problemOf(err)
+	p.Detail = cut(p.Detail, detailBytes)
 	if p.Status != http.StatusInternalServerError {
 		s.Engine.Count("refused_" + p.Code)
 		s.Engine.Meter().Refused(p.Code)
@@ -50,6 +52,19 @@ func (s *server) told(r *http.Request, err error) *chat.Problem {
 		p.Status, p.RetryAfter = http.StatusServiceUnavailable, 2*time.Second
 	}
 	return p
+}
+
+// detailBytes is how much is said of what is wrong: it may quote what came.
+const detailBytes = 1000
+
+func cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most] + "…"
 }
 
 // errHangUp: the response has begun and cannot be finished.
