@@ -426,6 +426,9 @@ var effectMoments = []string{
 	"received void", "worked void", "answered void", "received note", "worked note", "worked books", "answered books",
 }
 
+// effectEnds are those that must have come about for a test to mean something.
+var effectEnds = []string{"effect delivered", "effect compensated", "compensation delivered", "charge delivered"}
+
 // A market is customers, the server that is killed, and the machine it delivers to.
 type market struct {
 	*receiver
@@ -473,6 +476,22 @@ func (m *market) close(l *life) {
 	m.judge(openSQL(m.t, copyDatabase(m.t, m.file, filepath.Join(m.t.TempDir(), "copy.db"))), *m.customers.asked, m.customers.verdicts)
 }
 
+// lacks names an end that has not come about so far, "" when all have.
+func (m *market) lacks() string {
+	have := map[string]bool{}
+	rowsOf(m.t, m.live, `SELECT DISTINCT kind || ' ' || state FROM outbox`, func(scan func(...any)) {
+		var end string
+		scan(&end)
+		have[end] = true
+	})
+	for _, end := range effectEnds {
+		if !have[end] {
+			return end
+		}
+	}
+	return ""
+}
+
 // giveUp is for the end of a test, however it ended.
 func (m *market) giveUp() {
 	close(m.over)
@@ -490,7 +509,7 @@ func TestKillNineExecutesEachEffectOnce(t *testing.T) {
 	defer m.giveUp()
 	kills, met := 0, map[string]int{}
 	began := time.Now()
-	for (time.Since(began) < *soakFlag || kills < 2*len(effectMoments)) && !t.Failed() {
+	for (time.Since(began) < *soakFlag || kills < 2*len(effectMoments) || m.lacks() != "" && kills < 10*len(effectMoments)) && !t.Failed() {
 		moment, then := "answered", 150*time.Millisecond // at random, but no life is for nothing
 		if kills%2 == 0 {
 			moment, then = effectMoments[kills/2%len(effectMoments)], 1+time.Duration(kills%4)*time.Millisecond
@@ -623,7 +642,7 @@ func (r *receiver) judge(d *sql.DB, asked []*intent, verdicts map[string]string)
 		t.Errorf("%d deliveries of %d effects, %d of them approved: this proves nothing", deliveries, len(r.worked), approved)
 	}
 	t.Logf("%d questions; %d deliveries of %d effects, %d connections cut; %v", len(asked), deliveries, len(r.worked), r.lost, counts)
-	for _, state := range []string{"effect delivered", "effect compensated", "compensation delivered", "charge delivered"} {
+	for _, state := range effectEnds {
 		if counts[state] == 0 {
 			t.Errorf("no %s: this proves little", state)
 		}

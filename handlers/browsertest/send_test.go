@@ -116,7 +116,9 @@ func lostReply(t *testing.T, n int, f fault) {
 	r.model.upTo(200)
 	tb := newProfile(t).open(r.url + "/").allow(lostRequests)
 	id := tb.send("[[tokens 150]] [[rate 200]]")
-	tb.marked(id, "answering")
+	until(t, "a reply is heard", func() bool { // as if the network came back each time: the waits between tries would be minutes
+		return js[bool](tb, `(dispatchEvent(new Event('online')), Boolean(document.querySelector('#log .mark[data-mark=answering]')))`)
+	})
 	tb.grown(id, 100)
 	r.model.upTo(whole)
 	tb.marked(id, "answered")
