@@ -83,18 +83,15 @@ func TestWhichKeySendsIsChosenInOneClick(t *testing.T) {
 	r := newRig(t)
 	p := newProfile(t)
 	tb := p.open(r.url + "/")
-	hint := func(tb *tab) string {
-		return js[string](tb, `document.querySelector('#keys > span').textContent`)
+	hint := func(tb *tab, says string) { // another tab hears of it a moment later
+		t.Helper()
+		tb.wait(`document.querySelector('#keys > span').textContent === '%s'`, says)
 	}
-	if got := hint(tb); got != "Enter sends, Shift+Enter breaks the line" {
-		t.Errorf("the hint says %q", got)
-	}
+	hint(tb, "Enter sends, Shift+Enter breaks the line")
 	tb.click("#keys button", 1)
 	other := p.open(r.url + "/")
 	for _, tb := range []*tab{tb, other} {
-		if got := hint(tb); got != "Ctrl+Enter sends, Enter breaks the line" {
-			t.Errorf("after the choice the hint says %q", got)
-		}
+		hint(tb, "Ctrl+Enter sends, Enter breaks the line")
 	}
 	tb.reload()
 	tb.typeText("[[echo alpha]]")
@@ -201,7 +198,8 @@ func TestDraftOfANewChatOutlivesItsTab(t *testing.T) {
 	if got := beside.field(); got != "" || beside.session() == session {
 		t.Fatalf("a tab beside it shows %q in %s", got, beside.session())
 	}
-	later := p.open("").skewed(11 * time.Minute) // without a sign of life
+	beside.wait(`localStorage['semel.draft.%s'].includes('half a thought')`, session) // one tab's storage is another's a moment later
+	later := p.open("").skewed(11 * time.Minute)                                      // without a sign of life
 	later.visit(r.url + "/")
 	if got := later.field(); got != "half a thought" || later.session() != session {
 		t.Errorf("after its tab died the field holds %q", got)
@@ -233,6 +231,7 @@ func TestTwoTabsDoNotClobberDrafts(t *testing.T) {
 		t.Errorf("the drafts are %q and %q", x, y)
 	}
 	same := p.open(r.url + "/c/" + a)
+	same.wait(`document.querySelector('#text').value === 'a0a1a2a3a4'`)
 	same.typeText(" and more")
 	first.wait(`document.querySelector('#text').value === 'a0a1a2a3a4 and more'`)
 	first.typeText("!")

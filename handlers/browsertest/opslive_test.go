@@ -51,7 +51,7 @@ func TestThePageOfOperationsFollowsAndStandsStill(t *testing.T) {
 
 	// Under the pointer nothing moves.
 	tb.point(tb.center(`#requests tbody tr:last-child td:nth-child(4)`))
-	at := js[float64](tb, `first.getBoundingClientRect().top`)
+	at := tb.rests(`first`)
 	r.ask(session, "[[echo yes]] three")
 	r.ask(session, "[[echo yes]] four")
 	tb.wait(`document.querySelector('[data-action=fresh]').textContent === '2 new'`)
