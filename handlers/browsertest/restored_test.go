@@ -93,7 +93,7 @@ func TestAQuestionThatARestoreMayHaveLostIsAskedForOverReloadsAndSentOnce(t *tes
 	}
 	// What is written meanwhile does not wait for the word.
 	tb.marked(tb.send("[[echo between]]"), "answered")
-	tb.click(asked(id, "confirm"), 2)
+	next.clickTwice(tb, asked(id, "confirm"))
 	tb.marked(id, "answered")
 	next.check(2, tb)
 	tb.reads("? [[echo before]]", "! before", "? [[echo between]]", "! between", "? [[echo lost]]", "! lost")
@@ -194,7 +194,7 @@ func TestARetryThatARestoreMayHaveLostIsAskedForAndStartsOneAttempt(t *testing.T
 	next := r.restored(b)
 	next.anew(tb)
 	tb.marked(id, "failed")
-	tb.click(asked(id, "retry"), 2)
+	next.clickTwice(tb, asked(id, "retry"))
 	tb.marked(id, "asked")
 	tb.click(asked(id, "withdraw"), 1)
 	tb.marked(id, "failed")
@@ -206,7 +206,7 @@ func TestARetryThatARestoreMayHaveLostIsAskedForAndStartsOneAttempt(t *testing.T
 	if n := next.model.count(); n != 0 {
 		t.Errorf("the model was called %d times, and a person said nothing", n)
 	}
-	tb.click(asked(id, "confirm"), 2)
+	next.clickTwice(tb, asked(id, "confirm"))
 	tb.marked(id, "answered")
 	next.check(1, tb)
 	tb.reads("? "+text, "! alpha")
@@ -226,7 +226,7 @@ func TestARetryThatARestoreMayHaveLostIsAskedForWithoutScripts(t *testing.T) {
 	if n := next.model.count(); n != 0 {
 		t.Fatalf("the model was called %d times, and a person said nothing", n)
 	}
-	tb.click("#notice [form=confirm]", 2)
+	next.clickTwice(tb, "#notice [form=confirm]")
 	tb.marked("request-restored", "answered")
 	next.check(1, tb)
 }
