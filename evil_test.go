@@ -131,7 +131,7 @@ func (b evilBuild) caught(t *testing.T, wrong string) {
 	switch {
 	case err == nil:
 		t.Errorf("%s does not notice it:\n%s", b.test, last(out))
-	case !strings.Contains(string(out), "--- FAIL: "+b.test+" "):
+	case !strings.Contains(string(out), "--- FAIL: "+b.test+" ") || strings.Contains(string(out), "\npanic: "):
 		t.Errorf("it is not %s that fails:\n%s", b.test, last(out))
 	default:
 		t.Logf("%s: %s", b.test, message(string(out)))

@@ -72,7 +72,7 @@ func TestAServerWhoseFileIsTakenAwayTellsNothingMore(t *testing.T) {
 				body, _ := io.ReadAll(res.Body) // the line may die with the server
 				res.Body.Close()
 				if res.StatusCode < 500 {
-					t.Errorf("a question is answered with %d: %s", res.StatusCode, body)
+					t.Fatalf("a question is answered with %d: %s", res.StatusCode, body)
 				}
 			}
 			if code := l.wait(t); code != exitIO {

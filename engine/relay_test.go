@@ -451,8 +451,8 @@ func TestWhatIsDamagedInTheOutboxIsNotSent(t *testing.T) {
 						t.Errorf("the effect is %s with %q, want it dead because it is damaged", e.State, e.Code)
 					}
 					list, err := r.d.Outbox(r.ctx, db.OutboxFilter{State: chat.EffectDead, Limit: 1})
-					if err != nil {
-						t.Fatal(err)
+					if err != nil || len(list) != 1 {
+						t.Fatalf("%d effects are dead (%v), want one", len(list), err)
 					}
 					if _, err := r.e.Resolve(r.ctx, db.Resolution{WebhookID: list[0].WebhookID, Do: db.Redrive, Actor: "user:1"}); err != nil {
 						t.Fatal(err)
