@@ -126,11 +126,16 @@ func serveCommand(environ []string, stderr io.Writer) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if f := cmd.Flags().Lookup("safe"); f != nil && f.Changed {
+				return asFailure(serveSafe(cmd.Context(), cfg, f.Value.String(), newLog(stderr, cfg)))
+			}
 			return asFailure(serve(cmd.Context(), cfg, newLog(stderr, cfg)))
 		},
 	}
 	configFlags(cmd)
 	listenFlag(cmd)
+	cmd.Flags().String("safe", "", "only read the database, to look at it; every page says `WHY`")
+	cmd.Flags().Lookup("safe").NoOptDefVal = "it was started with --safe"
 	return cmd
 }
 

@@ -120,26 +120,7 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 		},
 		Attachments: chat.AttachmentLimits{Count: cfg.Limits.Attachments, Bytes: cfg.Limits.AttachmentBytes, Total: cfg.Limits.AttachedBytes},
 	})
-	srv := &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: 5 * time.Second,
-		IdleTimeout:       60 * time.Second,
-		MaxHeaderBytes:    handlers.HeaderBytes, // and 4 kB
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-		// Bodies and answers have deadlines of their own: a stream may be long.
-	}
-	served := make(chan error, 1)
-	scheme := "http://"
-	if cert != nil {
-		scheme, srv.TLSConfig = "https://", cert.config()
-	}
-	go func() {
-		if cert != nil {
-			served <- srv.ServeTLS(listener, "", "")
-			return
-		}
-		served <- srv.Serve(listener)
-	}()
+	srv, scheme, served := listen(h, listener, cert, log)
 	for _, m := range c.Entries() {
 		if m.Trouble == "" {
 			log.Info("model", "name", m.Name, "provider", m.Provider, "host", host(m.Model), "on_unknown", m.OnUnknown)
@@ -167,6 +148,30 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 	// What a provider counts, to compare with its bill.
 	log.Info("stopped", "prompts_sent", transport.Calls())
 	return err
+}
+
+// listen serves h until the server is shut down; then served has why.
+func listen(h http.Handler, listener net.Listener, cert *certificate, log *slog.Logger) (srv *http.Server, scheme string, served <-chan error) {
+	srv, scheme = &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       60 * time.Second,
+		MaxHeaderBytes:    handlers.HeaderBytes, // and 4 kB
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		// Bodies and answers have deadlines of their own: a stream may be long.
+	}, "http://"
+	ended := make(chan error, 1)
+	if cert != nil {
+		scheme, srv.TLSConfig = "https://", cert.config()
+	}
+	go func() {
+		if cert != nil {
+			ended <- srv.ServeTLS(listener, "", "")
+			return
+		}
+		ended <- srv.Serve(listener)
+	}()
+	return srv, scheme, ended
 }
 
 // rules are the alerts that are not off.

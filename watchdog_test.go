@@ -101,25 +101,41 @@ func TestTheWatchdogIsFedOnlyByAWriteAndAnEngineThatWorks(t *testing.T) {
 	watch(t.Context(), 0, func(context.Context) error { t.Error("nobody asked"); return nil }, well, slog.New(slog.DiscardHandler))
 }
 
-func TestTheUnitIsHardened(t *testing.T) {
-	const unit = "docs/deploy/semel.service"
-	b, err := os.ReadFile(unit)
-	if err != nil {
-		t.Fatal(err)
+func TestTheUnitsAreHardened(t *testing.T) {
+	const unit, safe = "docs/deploy/semel.service", "docs/deploy/semel-safe.service"
+	hardening := func(text string) string {
+		at := strings.Index(text, "\nDynamicUser=yes\n")
+		return strings.TrimSpace(strings.Split(text[max(at, 0):], "[Install]")[0])
 	}
-	for _, line := range []string{"Type=notify", "WatchdogSec=30", "Restart=on-failure", "RestartPreventExitStatus=65", "DynamicUser=yes", "UMask=0077", "NoNewPrivileges=yes",
-		"ProtectSystem=strict", "CapabilityBoundingSet=", "MemoryDenyWriteExecute=yes", "LimitCORE=0", "SystemCallFilter=@system-service", "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX"} {
-		if !strings.Contains(string(b), "\n"+line+"\n") {
-			t.Errorf("%s lacks %s", unit, line)
+	texts := map[string]string{}
+	for name, lines := range map[string][]string{
+		unit: {"Type=notify", "WatchdogSec=30", "Restart=on-failure", "RestartPreventExitStatus=65", "StartLimitIntervalSec=60", "StartLimitBurst=5", "OnFailure=semel-safe.service"},
+		safe: {"Type=notify", "Conflicts=semel.service"}, // or the two would be in each other's way
+	} {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
 		}
+		texts[name] = string(b)
+		for _, line := range append(lines, "DynamicUser=yes", "User=semel", "UMask=0077", "NoNewPrivileges=yes", "ProtectSystem=strict", "CapabilityBoundingSet=",
+			"MemoryDenyWriteExecute=yes", "LimitCORE=0", "SystemCallFilter=@system-service", "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX") {
+			if !strings.Contains(texts[name], "\n"+line+"\n") {
+				t.Errorf("%s lacks %s", name, line)
+			}
+		}
+	}
+	if hardening(texts[unit]) != hardening(texts[safe]) {
+		t.Errorf("the two are not hardened alike:\n%s\n\n%s", hardening(texts[unit]), hardening(texts[safe]))
 	}
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		t.Log("NOT TESTED by systemd itself: there is no systemd-analyze here")
 		return
 	}
-	out, err := exec.Command(analyze, "security", "--offline=true", "--threshold=20", unit).CombinedOutput()
-	if err != nil {
-		t.Errorf("%v: %s", err, out)
+	for name := range texts {
+		out, err := exec.Command(analyze, "security", "--offline=true", "--threshold=20", name).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
 	}
 }

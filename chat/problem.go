@@ -42,6 +42,7 @@ var titles = map[string]string{
 	"shutting_down":         "The server is stopping",
 	"outcome_open":          "It is not known whether this was stored",
 	"disk_full":             "The disk is full",
+	"safe_mode":             "The database is only read",
 	"storage_failed":        "It could not be stored",
 	"not_found":             "Not found",
 	"method_not_allowed":    "The method is not allowed here",

@@ -31,6 +31,8 @@ type Options struct {
 	Log    *slog.Logger
 	// ReadOnly opens a file that another process may be serving, for reading only.
 	ReadOnly bool
+	// Safe is ReadOnly of a file that nobody else may serve or restore meanwhile.
+	Safe bool
 	// Beside opens a file that another process may be serving, for changing accounts and
 	// keys and nothing else: those rows have no transaction numbers, of which the serving
 	// process alone gives any out.
@@ -144,7 +146,14 @@ func Open(o Options) (_ *DB, err error) {
 			d.closeFiles()
 		}
 	}()
-	if o.ReadOnly {
+	if o.Safe {
+		if err := d.takeLock(); err != nil {
+			close(d.written)
+			close(d.checkpointed)
+			return nil, err
+		}
+	}
+	if o.ReadOnly || o.Safe {
 		if _, err := os.Stat(filepath.Dir(o.Path)); err != nil {
 			return nil, err
 		}
@@ -159,7 +168,13 @@ func Open(o Options) (_ *DB, err error) {
 		if err := d.openReaders(o.Readers); err != nil {
 			return nil, err
 		}
-		return d, d.checkVersion(len(o.migrations) + 1)
+		if err := d.checkVersion(len(o.migrations) + 1); err != nil || !o.Safe {
+			return d, err
+		}
+		return d, d.read(context.Background(), func(c *conn) error {
+			_, err := c.queryRow(sqlSelectTx, nil, new(int64), new(int64), &d.epoch)
+			return err
+		})
 	}
 	if o.Beside {
 		return d, d.openBeside(o)

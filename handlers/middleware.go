@@ -148,6 +148,27 @@ func (s *server) patience(next http.Handler) http.Handler {
 const csp = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; font-src 'self'; " +
 	"manifest-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'; require-trusted-types-for 'script'; trusted-types semel"
 
+// readOnly refuses every change where the database is only read. A stream would wait for
+// an answer that nobody gives.
+func (s *server) readOnly(next http.Handler) http.Handler {
+	if s.Safe == "" {
+		return next
+	}
+	return s.handle(func(w http.ResponseWriter, r *http.Request) error {
+		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+		if reads && r.URL.Path != "/readyz" && !strings.HasPrefix(r.URL.Path, "/api/chat/stream/") {
+			next.ServeHTTP(w, r)
+			return nil
+		}
+		p := refuse(http.StatusServiceUnavailable, "safe_mode", chat.RetrySameID, "The database is only read: "+s.Safe+". Ask again with the same id when it is served as ever.")
+		p.RetryAfter = time.Minute
+		if wantsPage(r) {
+			return s.note(w, r, s.told(r, p))
+		}
+		return p
+	})
+}
+
 // headers are on every answer.
 func (s *server) headers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

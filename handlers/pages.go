@@ -111,11 +111,15 @@ func (s *server) frame(r *http.Request) views.Frame {
 		SendKey:    chosen.SendKey,
 		Lab:        s.Lab != nil && g.role.Has(chat.RoleOperator),
 		Alarm:      s.alarm(),
+		Safe:       s.Safe,
 	}
 }
 
 // alarm is what every page says of the server, "" for nothing.
 func (s *server) alarm() string {
+	if s.Safe != "" {
+		return "safe_mode"
+	}
 	switch low, full := s.room(); {
 	case full:
 		return "disk_full"

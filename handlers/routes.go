@@ -16,7 +16,7 @@ func (s *server) routes() http.Handler {
 	r := chi.NewRouter()
 	s.tree = r
 	r.Use(s.trace, s.patience, s.recovered, s.headers, s.brief, s.unpacked, middleware.GetHead)
-	r.Post("/callbacks/{webhookID}", s.handle(s.postCallback)) // believed by its signature, wherever it comes from
+	r.With(s.readOnly).Post("/callbacks/{webhookID}", s.handle(s.postCallback)) // believed by its signature, wherever it comes from
 	r.Group(s.here)
 	s.leaves = leaves(r)
 	return r
@@ -24,7 +24,7 @@ func (s *server) routes() http.Handler {
 
 // here is what serves people and their programs.
 func (s *server) here(r chi.Router) {
-	r.Use(s.guard, s.sameOrigin)
+	r.Use(s.guard, s.sameOrigin, s.readOnly)
 
 	r.Get("/healthz", s.handle(s.healthz))
 	r.Get("/readyz", s.handle(s.readyz))

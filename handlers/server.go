@@ -46,6 +46,9 @@ type Options struct {
 	Fingerprint    string         // of a certificate that this server made itself, "" for none
 	// Room says how the disk is: low takes no files, full no questions. nil is neither.
 	Room func() (low, full bool)
+	// Safe, where it is not "", says why the database is only read: every change is refused,
+	// and each page says so.
+	Safe string
 	// Hosts are names besides loopback ones that a browser may call this server by.
 	Hosts []string
 	// Lab, where it is not nil, is the lab of this server.

@@ -34,6 +34,7 @@ type Frame struct {
 	Operator   bool   // may see operations
 	Admin      bool   // may look after people and models
 	Alarm      string // what is wrong with the server, for everybody; "" is nothing
+	Safe       string // why the database is only read, in the server's words
 }
 
 // A ChatPage is one conversation, or a new one.
@@ -148,8 +149,11 @@ func retryValue(id string, attempt int64, model string) string {
 	return id + " " + strconv.FormatInt(attempt, 10) + " " + model
 }
 
-// alarm says what is wrong with the disk.
+// alarm says what is wrong with the disk, or the database.
 func (f Frame) alarm() string {
+	if f.Alarm == "safe_mode" {
+		return f.Locale.T("alarm.safe_mode", "why", f.Safe)
+	}
 	if f.Alarm == "disk_full" {
 		return f.Locale.T("alarm.disk_full")
 	}

@@ -10,6 +10,8 @@ import (
 
 	"semel/db"
 	"semel/db/dbtest"
+	"semel/engine"
+	"semel/handlers"
 )
 
 // A restore, seen from a browser: what it may have lost the answer of is asked for before
@@ -265,5 +267,35 @@ func TestWhatIsAskedAfterARestoreFitsEveryScreen(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// In safe mode every page says why, and what is sent is kept until the server works again.
+func TestAPageInSafeModeSaysSoAndKeepsWhatIsSent(t *testing.T) {
+	const why = "semel.service failed, and journalctl -u semel says how; 2026-11-30T08:00:00Z disk I/O error (10)"
+	r := newRig(t, func(_ *engine.Options, h *handlers.Options) { h.Safe = why })
+	tb := newProfile(t).open(r.url + "/").allow("status of 503").ready()
+	id := tb.send("[[echo alpha]]")
+	tb.marked(id, "kept")
+	tb.wait(`document.querySelector('#log .why').textContent.includes('it only reads')`)
+	tb.reload()
+	tb.ready()
+	tb.marked(id, "kept")
+	for _, scheme := range []string{"light", "dark"} {
+		call(tb, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+			{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}})
+		for _, width := range []int{1200, 390} {
+			size(tb, width, width < 600)
+			name := fmt.Sprintf("safe-%s-%d", scheme, width)
+			tb.wait(`document.querySelector('.alarm').textContent.includes(%q)`, why)
+			tb.fits(name, width)
+			tb.shoot(name)
+			for _, barrier := range tb.barriers(everyRule) {
+				t.Errorf("%s: %s", name, barrier)
+			}
+		}
+	}
+	if n := r.model.count(); n != 0 {
+		t.Errorf("the model was called %d times", n)
 	}
 }
