@@ -1,7 +1,6 @@
 package handlers_test
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -250,22 +249,4 @@ func TestAnotherSiteCannotConnectAModel(t *testing.T) {
 	if s, err := d.db.Settings(t.Context(), db.LocalUser); err != nil || s.Theme != "system" {
 		t.Errorf("settings: %+v %v", s, err)
 	}
-}
-
-// A syncBuffer may be written to by many goroutines.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
