@@ -198,6 +198,9 @@ func sweepCopy(path string) (err error) {
 // removeAll removes a database with what SQLite has put beside it, and we.
 func removeAll(path string, ours ...string) (err error) {
 	for _, s := range append([]string{"", "-journal", "-wal", "-shm"}, ours...) {
+		if _, rerr := os.Lstat(path + s); errors.Is(rerr, fs.ErrNotExist) {
+			continue // to remove it would fail where nothing may be written, and say so
+		}
 		if rerr := os.Remove(path + s); !errors.Is(rerr, fs.ErrNotExist) {
 			err = errors.Join(err, rerr)
 		}
