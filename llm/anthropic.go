@@ -174,6 +174,8 @@ type anthropicDecoder struct {
 	cached int64
 	stored int64 // tokens written to the cache
 	output int64
+
+	uncountable bool // a count makes no sense
 }
 
 type anthropicUsage struct {
@@ -188,7 +190,7 @@ type anthropicMessage struct {
 	ID         string            `json:"id"`
 	Content    []json.RawMessage `json:"content"`
 	StopReason string            `json:"stop_reason"`
-	Usage      *anthropicUsage   `json:"usage"`
+	Usage      json.RawMessage   `json:"usage"`
 }
 
 // read decodes body, a stream of events or one JSON message, to the end of the
@@ -266,13 +268,12 @@ func (d *anthropicDecoder) event(e event) (last bool, err error) {
 			Delta struct {
 				StopReason string `json:"stop_reason"`
 			} `json:"delta"`
-			Usage *anthropicUsage `json:"usage"`
+			Usage json.RawMessage `json:"usage"`
 		}
 		if err := decode(data, &m); err != nil {
 			return false, err
 		}
-		d.count(m.Usage)
-		d.counted = d.counted || m.Usage != nil
+		d.counted = d.count(m.Usage) || d.counted
 		if m.Delta.StopReason != "" {
 			d.stop(m.Delta.StopReason)
 		}
@@ -381,14 +382,21 @@ func (d *anthropicDecoder) say(text string) error {
 	return d.add(Piece{Text: text})
 }
 
-// count takes in numbers of tokens, each of which only grows. Those of the input
-// may come at the start or at the end.
-func (d *anthropicDecoder) count(u *anthropicUsage) {
-	if u == nil {
-		return
+// count takes in numbers of tokens, each of which only grows, and reports whether there
+// were any. Those of the input may come at the start or at the end. Where one makes no
+// sense, none counts.
+func (d *anthropicDecoder) count(raw json.RawMessage) bool {
+	if !says(raw) {
+		return false
+	}
+	var u anthropicUsage
+	if json.Unmarshal(raw, &u) != nil || !countable(u.Input, u.Cached, u.Stored, u.Output) {
+		d.uncountable = true
+		return false
 	}
 	d.input, d.cached = max(d.input, u.Input), max(d.cached, u.Cached)
 	d.stored, d.output = max(d.stored, u.Stored), max(d.output, u.Output)
+	return true
 }
 
 // stop takes in the reason why the answer ended
@@ -413,8 +421,7 @@ func (d *anthropicDecoder) whole(data []byte) error {
 		return notAnAnswer(data, d.key)
 	}
 	d.upstream = m.ID
-	d.count(m.Usage)
-	d.counted = m.Usage != nil
+	d.counted = d.count(m.Usage)
 	for i, b := range m.Content {
 		if err := d.block(i, b); err != nil {
 			return err
@@ -432,6 +439,7 @@ func (d *anthropicDecoder) result() Answer {
 			d.tools[c.at].Arguments = "{}"
 		}
 	}
+	d.counted = d.counted && !d.uncountable
 	d.usage = chat.Usage{InputTokens: d.input + d.cached + d.stored, CachedTokens: d.cached, OutputTokens: d.output}
 	return d.answer()
 }

@@ -465,7 +465,7 @@ func (r *completion) count(raw json.RawMessage) {
 		CacheHit int64 `json:"prompt_cache_hit_tokens"` // DeepSeek
 		Cached   int64 `json:"cached_tokens"`           // Moonshot
 	}
-	if json.Unmarshal(raw, &u) != nil || u.Prompt < 0 || u.Completion < 0 || u.Prompt+u.Completion <= 0 {
+	if json.Unmarshal(raw, &u) != nil || !countable(u.Prompt, u.Completion) || u.Prompt+u.Completion == 0 {
 		return
 	}
 	cached := max(u.Details.Cached, u.CacheHit, u.Cached, 0)

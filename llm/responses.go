@@ -156,13 +156,7 @@ type responseObject struct {
 	Incomplete struct {
 		Reason string `json:"reason"`
 	} `json:"incomplete_details"`
-	Usage *struct {
-		Input   int64 `json:"input_tokens"`
-		Details struct {
-			Cached int64 `json:"cached_tokens"`
-		} `json:"input_tokens_details"`
-		Output int64 `json:"output_tokens"`
-	} `json:"usage"`
+	Usage json.RawMessage `json:"usage"`
 }
 
 type responseItem struct {
@@ -385,9 +379,16 @@ func (r *responseRun) end(o responseObject, status string, looked bool) (done bo
 	if len(tools) > 0 {
 		r.tools, r.calls = tools, nil
 	}
-	if u := o.Usage; u != nil {
+	var u struct {
+		Input   int64 `json:"input_tokens"`
+		Details struct {
+			Cached int64 `json:"cached_tokens"`
+		} `json:"input_tokens_details"`
+		Output int64 `json:"output_tokens"`
+	}
+	if says(o.Usage) && json.Unmarshal(o.Usage, &u) == nil && countable(u.Input, u.Output) {
 		r.counted = true
-		r.usage = chat.Usage{InputTokens: u.Input, CachedTokens: u.Details.Cached, OutputTokens: u.Output}
+		r.usage = chat.Usage{InputTokens: u.Input, CachedTokens: min(max(u.Details.Cached, 0), u.Input), OutputTokens: u.Output}
 	}
 	switch {
 	case status == "incomplete" && o.Incomplete.Reason == "content_filter", r.refused:

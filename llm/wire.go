@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -202,6 +203,12 @@ func concluded(a Answer) (Answer, error) {
 
 // errNoJSON: an event whose data is not what its type promises.
 var errNoJSON = errors.New("an event cannot be read")
+
+// countable reports whether counts of tokens can be those of one call. What a provider
+// says is money: where it makes no sense, the count is estimated as if it said nothing.
+func countable(counts ...int64) bool {
+	return !slices.ContainsFunc(counts, func(n int64) bool { return n < 0 || n > 1<<40 })
+}
 
 // typeOf returns the field type of a JSON object, "" when it has none. What else is
 // in it is looked at only where the type is known.
