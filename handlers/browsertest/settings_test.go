@@ -44,7 +44,7 @@ func TestAModelIsConnectedTestedAskedAndRemoved(t *testing.T) {
 	provider.Play(llmtest.Script{Text: []string{"hello ", "from afar"}})
 	tb := newProfile(t).open(r.url + "/")
 	tb.click(`#empty a[href="/settings#connect"]`, 1)
-	tb.wait(`location.pathname === '/settings' && document.documentElement.classList.contains('js')`)
+	tb.wait(`location.pathname === '/settings' && document.readyState === 'complete'`)
 
 	const form = "#connect form"
 	tb.fill(form, map[string]string{"preset": "", "url": provider.URL, "key": canaryKey})
@@ -75,7 +75,7 @@ func TestAModelIsConnectedTestedAskedAndRemoved(t *testing.T) {
 	}
 
 	tb.click(`.card[data-model=afar] button[value="default"]`, 1)
-	tb.wait(`document.querySelector('.card[data-model=afar] .badge') && document.documentElement.classList.contains('js')`)
+	tb.wait(`document.querySelector('.card[data-model=afar] .badge') && document.readyState === 'complete'`)
 	tb.visit(r.url + "/")
 	id := tb.send("Who is there?")
 	tb.marked(id, "answered")
@@ -87,7 +87,7 @@ func TestAModelIsConnectedTestedAskedAndRemoved(t *testing.T) {
 	tb.visit(r.url + "/settings")
 	tb.click(`.card[data-model=afar] summary`, 1)
 	r.clickTwice(tb, `.card[data-model=afar] button[value="remove"]`)
-	tb.wait(`location.search === '?done=removed' && !document.querySelector('.card[data-model=afar]') && document.documentElement.classList.contains('js')`)
+	tb.wait(`location.search === '?done=removed' && !document.querySelector('.card[data-model=afar]') && document.readyState === 'complete'`)
 	tb.visit(r.url + "/")
 	second := tb.send("[[echo alpha]]")
 	tb.marked(second, "answered")
@@ -136,7 +136,7 @@ func TestChoicesTakeEffectAtOnceAndInEveryBrowser(t *testing.T) {
 	one, other := newProfile(t).open(r.url+"/settings"), newProfile(t).open(r.url+"/")
 	choose := func(name, value string) {
 		t.Helper()
-		one.wait(`document.documentElement.classList.contains('js')`)
+		one.wait(`document.readyState === 'complete'`)
 		one.click(fmt.Sprintf(`input[name=%s][value=%q]`, name, value), 1)
 	}
 	choose("theme", "dark")
@@ -146,7 +146,7 @@ func TestChoicesTakeEffectAtOnceAndInEveryBrowser(t *testing.T) {
 	choose("language", "zh-CN")
 	one.wait(`document.documentElement.lang === 'zh-CN'`)
 	other.reload()
-	other.wait(`document.documentElement.classList.contains('js')`)
+	other.wait(`document.readyState === 'complete'`)
 	if got := js[string](other, `[document.documentElement.lang, document.documentElement.dataset.theme, localStorage.getItem('semel.enter')].join(' ')`); got != "zh-CN dark breaks" {
 		t.Errorf("the other browser has %q", got)
 	}
@@ -202,7 +202,7 @@ func TestAClickInThePanelCountsWhateverArrivesMeanwhile(t *testing.T) {
 	r.ask(session, "[[echo yes]]")
 	for _, path := range []string{"/", "/c/" + session} {
 		tb.visit(r.url + path)
-		tb.wait(`document.documentElement.classList.contains('js')`)
+		tb.wait(`document.readyState === 'complete'`)
 		tb.click(".tune", 1)
 		tb.wait(`window.arrive`)
 		js[any](tb, `document.querySelector('#panel [name=temperature]').value = '1.5'`) // of last time
@@ -233,7 +233,7 @@ func TestSettingsFitEveryScreen(t *testing.T) {
 		tb.visit(r.url + "/settings")
 		js[bool](tb, `window.before = true`)
 		tb.click(`input[name=language][value="`+lang+`"]`, 1)
-		tb.wait(`!window.before && document.documentElement.lang === '%s' && document.documentElement.classList.contains('js')`, lang)
+		tb.wait(`!window.before && document.documentElement.lang === '%s' && document.readyState === 'complete'`, lang)
 		for _, p := range []struct{ name, path, do, ready string }{
 			{"settings", "/settings", "", `document.querySelector('.card')`},
 			{"settings-form", "/settings?edit=local#connect", `#connect button[value="test"]`, `document.querySelector('.verdict')`},
@@ -243,7 +243,7 @@ func TestSettingsFitEveryScreen(t *testing.T) {
 			size(tb, 1200, false)
 			tb.visit("about:blank")
 			tb.visit(r.url + p.path)
-			tb.wait(`document.documentElement.classList.contains('js')`)
+			tb.wait(`document.readyState === 'complete'`)
 			if p.do != "" {
 				tb.click(p.do, 1)
 			}
