@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +21,7 @@ import (
 
 	"filippo.io/age"
 
+	"semel/chat"
 	"semel/db"
 	"semel/db/dbtest"
 )
@@ -459,4 +462,112 @@ func readable(t testing.TB, dir string) string {
 		}
 	}
 	return ""
+}
+
+// S7: backups while clients ask: by the command, killed in the middle; by the command and
+// by the server at once. Every one that has its name can be restored, and has every
+// answer that a client had when it began.
+func TestBackupsUnderLoadHaveWhatClientsWereTold(t *testing.T) {
+	id, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := t.TempDir()
+	identity := filepath.Join(out, "identity.txt")
+	if err := os.WriteFile(identity, []byte(id.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := writeConfig(t, killConfig+"\n[backup]\nevery = \"0s\"\nencrypt_to = [\""+id.Recipient().String()+"\"]\n")
+	w := newWorld(t)
+	l := serveNow(t, file)
+	w.begin(l)
+	var mu sync.Mutex
+	var answered []string // under mu
+	told := func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(answered)
+	}
+	stop := make(chan bool)
+	var clients sync.WaitGroup
+	for range 3 {
+		clients.Go(func() {
+			for session := chat.NewID(); ; {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				in := w.newIntent(intent{session: session, content: "Write. [[tokens 60]] [[rate 0]]"})
+				if a := w.post(in, 60); a != nil && a.HTTP == http.StatusOK {
+					mu.Lock()
+					answered = append(answered, in.id)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	made := map[string][]string{} // what each has at the least
+	for n := range 2 {
+		if !eventually(func() bool { return len(told()) >= 8*(n+1) }) {
+			t.Fatalf("only %d answers:\n%s", len(told()), l.log)
+		}
+		killed := filepath.Join(out, fmt.Sprintf("killed-%d.db", n))
+		p := diskStep{call: "pwrite64", hit: 30}
+		if code, said := ends(t, p.dies(t, out, "backup", killed, "--db", file)); code != -1 {
+			t.Errorf("the backup to be killed ended by itself with %d: %s", code, said)
+		}
+		if _, err := os.Lstat(killed); err == nil {
+			t.Error("it was killed as it wrote, and has its name")
+		}
+		safe := told()
+		byHand := filepath.Join(out, fmt.Sprintf("by-hand-%d.db", n))
+		var both sync.WaitGroup
+		both.Go(func() {
+			if said, stderr, code := runSemel(t, "backup", byHand, "--db", file); code != 0 {
+				t.Errorf("by the command: exit %d, %s%s", code, said, stderr)
+			}
+		})
+		res, err := w.send(l, http.MethodPost, "/api/ops/backup", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b struct{ Path string }
+		if err := errors.Join(json.NewDecoder(res.Body).Decode(&b), res.Body.Close()); err != nil || res.StatusCode != http.StatusOK || b.Path == "" {
+			t.Fatalf("by the server: %s, %v", res.Status, err)
+		}
+		both.Wait()
+		made[byHand], made[b.Path] = safe, safe
+	}
+	close(stop)
+	clients.Wait()
+	l.kill()
+	w.end()
+	verifyFile(t, file)
+	if len(made) != 4 {
+		t.Errorf("%d backups, want 4: %v", len(made), made)
+	}
+	for backup, safe := range made {
+		back := filepath.Join(t.TempDir(), "back.db")
+		args := []string{"restore", backup, "--db", back}
+		if strings.HasSuffix(backup, ".age") {
+			args = append(args, "--identity", identity)
+		}
+		if said, stderr, code := runSemel(t, args...); code != 0 {
+			t.Errorf("%s cannot be restored: %s%s", backup, said, stderr)
+			continue
+		}
+		verifyFile(t, back)
+		there := map[string]bool{}
+		rowsOf(t, openSQL(t, back), `SELECT r.request_id FROM requests r JOIN snapshots s ON s.request_id = r.id`, func(scan func(...any)) {
+			var id string
+			scan(&id)
+			there[id] = true
+		})
+		for _, id := range safe {
+			if !there[id] {
+				t.Errorf("%s lacks the answer to %s, which a client had before it began", backup, id)
+			}
+		}
+	}
 }

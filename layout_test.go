@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 	"upkeep":               {"db", "disk", "seal"},
 	"engine":               {"chat", "db", "llm", "ops", "outbox"},
 	"catalog":              {"chat", "config", "db", "engine", "llm", "seal"},
-	"handlers":             {"catalog", "chat", "config", "db", "engine", "llm", "ops", "password", "search", "static", "views"},
+	"handlers":             {"catalog", "chat", "config", "db", "engine", "llm", "ops", "password", "search", "seal", "static", "upkeep", "views"},
 	"handlers/browsertest": {},
 	"lab":                  {"chat", "db", "llm", "sink"},
 	"lab/naive":            {"chat", "llm", "outbox"},

@@ -706,8 +706,8 @@ CREATE TABLE audit (
   id     INTEGER PRIMARY KEY,
   at     INTEGER NOT NULL,
   actor  TEXT    NOT NULL,
-  action TEXT    NOT NULL,                         -- redrive, abandon, compensate, refund, adjustment, stop, release, retry, reveal
-  object TEXT    NOT NULL,                         -- a webhook id, or a request
+  action TEXT    NOT NULL,                         -- redrive, abandon, compensate, refund, adjustment, stop, release, retry, reveal, backup
+  object TEXT    NOT NULL,                         -- a webhook id, a request, or "database"
   reason TEXT    NOT NULL,
   key    TEXT,                                     -- of whoever may ask twice for the same; NULL where that cannot do it twice
   tx     INTEGER NOT NULL

@@ -110,7 +110,7 @@ func serve(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error
 		return err
 	}
 	h := handlers.New(handlers.Options{
-		Engine: e, DB: d, Catalog: c, Ops: monitor, Log: log, Lab: theLab,
+		Engine: e, DB: d, Catalog: c, Ops: monitor, Log: log, Lab: theLab, Keeper: keeper,
 		Language: cfg.Language, MessageBytes: int(cfg.Limits.MessageBytes), Currency: cfg.Billing.Currency,
 		Public: public, Idle: cfg.Sessions.Idle, Absolute: cfg.Sessions.Absolute, RunningPerUser: cfg.Limits.RunningPerUser, TrustedProxies: cfg.Server.TrustedProxies,
 		Strict: cfg.Server.TLSCert != "", Fingerprint: made,

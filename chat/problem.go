@@ -13,6 +13,7 @@ var titles = map[string]string{
 	// refused before acceptance
 	"bad_request":           "The request cannot be understood",
 	"verifying":             "A check is running already",
+	"backing_up":            "A backup is being made already",
 	"lab_busy":              "A run of the lab is under way",
 	"lab_off":               "The lab is switched off",
 	"key_missing":           "A request id is needed",

@@ -84,6 +84,11 @@ func (d *DB) Release(ctx context.Context, id, attempt int64, deed Deed) (r chat.
 	return r, nil
 }
 
+// WriteDown writes down a deed about the whole database, each time.
+func (d *DB) WriteDown(ctx context.Context, action string, deed Deed) error {
+	return d.write(ctx, func(tx *Tx) error { return tx.audit(deed.Actor, action, "database", deed.Reason, deed.Key) })
+}
+
 // A Said is what a request and its answer say.
 type Said struct {
 	Question  string // "" where it asked none of its own

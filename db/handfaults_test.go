@@ -58,6 +58,21 @@ var handWrites = []write{
 		},
 	},
 	{
+		name:  "WriteDown",
+		setup: setupGenerating,
+		call: func(d *db.DB, r chat.Request) (any, error) {
+			return nil, d.WriteDown(bg, "backup", db.Deed{Actor: "user:1"})
+		},
+		again: db.ErrDone,
+		lookup: func(d *db.DB, r chat.Request) error {
+			list, err := d.Audit(bg, db.AuditFilter{Action: "backup", Limit: 9})
+			if err == nil && (len(list) != 1 || list[0].Object != "database") {
+				err = fmt.Errorf("what was done by hand is %+v", list)
+			}
+			return err
+		},
+	},
+	{
 		name:  "Reveal",
 		setup: setupGenerating,
 		call: func(d *db.DB, r chat.Request) (any, error) {

@@ -27,6 +27,7 @@ import (
 	"semel/handlers"
 	"semel/llm"
 	"semel/ops"
+	"semel/upkeep"
 )
 
 // A door is a whole server as a program meets it: HTTP, SQLite, and two models:
@@ -48,6 +49,7 @@ type door struct {
 
 // A setup is what a test may change of a door.
 type setup struct {
+	keeper   *upkeep.Options // nil: there is none
 	engine   engine.Options
 	handlers handlers.Options
 	ops      ops.Options
@@ -129,6 +131,11 @@ func newDoor(t testing.TB, change []func(*setup)) *door {
 		t.Fatal(err)
 	}
 	s.handlers.Ops = d.ops
+	if s.keeper != nil {
+		s.keeper.DB = d.db
+		s.handlers.Keeper = upkeep.New(*s.keeper)
+		t.Cleanup(s.handlers.Keeper.Stop)
+	}
 	e, err := engine.New(s.engine)
 	if err != nil {
 		t.Fatal(err)

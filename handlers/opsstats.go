@@ -42,6 +42,9 @@ func (s *server) opsStats(ctx context.Context, now time.Time) (v views.OpsStats,
 		Pruned: st.Retention.Pruned, PrunedUntil: st.Retention.PrunedUntil.Time, Horizon: st.Retention.PurgeHorizon.Time,
 		Version: st.Version, Started: st.Started.Time, Epoch: st.Epoch,
 	}
+	if s.Keeper != nil {
+		v.BacksUp, v.BackingUp = true, s.Keeper.Making()
+	}
 	v.Stuck = v.Oldest > db.StuckAfter
 	if st.Backup != nil {
 		v.Backup = st.Backup.At.Time

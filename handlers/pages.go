@@ -37,6 +37,7 @@ func (s *server) pages(r chi.Router) {
 	r.Post("/ops/requests/{requestID}", s.page(s.postOpsRequest))
 	r.Get("/ops/audit", s.page(s.getAuditPage))
 	r.Post("/ops/verify", s.page(s.postVerifyPage))
+	r.Post("/ops/backup", s.page(s.postBackupPage))
 	r.Get("/ops/outbox", s.page(s.getOutboxPage))
 	r.Post("/ops/outbox", s.page(s.postOutbox))
 	r.Post("/settings/account", s.page(s.postAccount))

@@ -76,6 +76,7 @@ var rights = map[string]right{
 	"GET /api/ops/events":                         operators,
 	"GET /api/ops/requests":                       operators,
 	"POST /api/ops/verify":                        operators,
+	"POST /api/ops/backup":                        operators,
 	"GET /api/ops/spending":                       operators,
 	"POST /api/ops/requests/{requestID}/refund":   operators,
 	"POST /api/ops/requests/{requestID}/adjust":   operators,
@@ -104,6 +105,7 @@ var rights = map[string]right{
 	"POST /ops/requests/{requestID}":    watchers,
 	"GET /ops/audit":                    watchers,
 	"POST /ops/verify":                  watchers,
+	"POST /ops/backup":                  watchers,
 	"GET /ops/outbox":                   watchers,
 	"POST /ops/outbox":                  watchers,
 	"GET /lab":                          watchers, // it starts programs

@@ -68,6 +68,7 @@ func (s *server) here(r chi.Router) {
 		r.Get("/ops/audit", s.handle(s.listAudit))
 		r.Get("/ops/events", s.handle(s.getOpsEvents))
 		r.Post("/ops/verify", s.handle(s.postVerify))
+		r.Post("/ops/backup", s.handle(s.postBackup))
 		r.Get("/ops/spending", s.handle(s.getSpending))
 		r.Post("/ops/requests/{requestID}/refund", s.handle(s.correct("refund")))
 		r.Post("/ops/requests/{requestID}/adjust", s.handle(s.correct("adjustment")))

@@ -21,6 +21,7 @@ import (
 	"semel/engine"
 	"semel/ops"
 	"semel/password"
+	"semel/upkeep"
 )
 
 // Options say what a server serves. Engine, DB, Catalog and Ops are needed.
@@ -49,6 +50,8 @@ type Options struct {
 	// Safe, where it is not "", says why the database is only read: every change is refused,
 	// and each page says so.
 	Safe string
+	// Keeper makes backups when somebody asks for one; nil makes none.
+	Keeper *upkeep.Keeper
 	// Hosts are names besides loopback ones that a browser may call this server by.
 	Hosts []string
 	// Lab, where it is not nil, is the lab of this server.

@@ -29,6 +29,8 @@ func (l *Locale) deedName(action string) string {
 		return l.T("deed.retry")
 	case "reveal":
 		return l.T("deed.reveal")
+	case "backup":
+		return l.T("deed.backup")
 	}
 	return action
 }
@@ -46,7 +48,7 @@ func (l *Locale) deed(d Deed, account string) string {
 }
 
 // Deeds are the actions of the audit that this page knows by name.
-var Deeds = []string{"redrive", "abandon", "compensate", "refund", "adjustment", "stop", "release", "retry", "reveal"}
+var Deeds = []string{"redrive", "abandon", "compensate", "refund", "adjustment", "stop", "release", "retry", "reveal", "backup"}
 
 // An AuditPage shows what was done by hand.
 type AuditPage struct {

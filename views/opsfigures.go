@@ -26,6 +26,8 @@ type OpsStats struct {
 	Bytes, Free, WAL, DiskFree                           int64
 	DiskTrouble                                          bool
 	Backup                                               time.Time // zero: there is none
+	BacksUp                                              bool      // one can be asked for
+	BackingUp                                            time.Time // since when one is made; zero for none
 	ModelCalls, Charged                                  OpsLamp
 	Alerts                                               []OpsAlert // that fire
 	Points                                               []OpsPoint // a minute each, of an hour
@@ -194,6 +196,8 @@ func (p OpsPage) alert(a OpsAlert) (text string, to templ.SafeURL) {
 		name, show, to = l.T("alert.outbox_oldest"), seconds, "/ops/outbox?state=pending"
 	case "disk_free":
 		name, show, to = l.T("alert.disk_free"), size, "#file"
+	case "backup_age":
+		name, show, to = l.T("alert.backup_age"), seconds, "#file"
 	case "invariant_violations":
 		name, to = l.T("alert.invariant_violations"), "#check"
 	}
