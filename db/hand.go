@@ -22,7 +22,10 @@ var ErrDone = errors.New("it was done before")
 
 // byHand writes down a deed about r. Errors: ErrDone, ErrKeyReused.
 func (tx *Tx) byHand(action string, r chat.Request, d Deed) error {
-	object := requestObject(r.ID)
+	return tx.byHandOn(action, requestObject(r.ID), d)
+}
+
+func (tx *Tx) byHandOn(action, object string, d Deed) error {
 	if d.Key != "" {
 		var did, about string
 		found, err := tx.queryRow(sqlSelectDeed, []any{d.Key}, &did, &about)
@@ -84,9 +87,9 @@ func (d *DB) Release(ctx context.Context, id, attempt int64, deed Deed) (r chat.
 	return r, nil
 }
 
-// WriteDown writes down a deed about the whole database, each time.
+// WriteDown writes down a deed about the whole database. Errors: ErrDone, ErrKeyReused.
 func (d *DB) WriteDown(ctx context.Context, action string, deed Deed) error {
-	return d.write(ctx, func(tx *Tx) error { return tx.audit(deed.Actor, action, "database", deed.Reason, deed.Key) })
+	return d.write(ctx, func(tx *Tx) error { return tx.byHandOn(action, "database", deed) })
 }
 
 // A Said is what a request and its answer say.

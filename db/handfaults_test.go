@@ -61,7 +61,7 @@ var handWrites = []write{
 		name:  "WriteDown",
 		setup: setupGenerating,
 		call: func(d *db.DB, r chat.Request) (any, error) {
-			return nil, d.WriteDown(bg, "backup", db.Deed{Actor: "user:1"})
+			return nil, d.WriteDown(bg, "backup", byHand)
 		},
 		again: db.ErrDone,
 		lookup: func(d *db.DB, r chat.Request) error {
