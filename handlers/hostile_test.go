@@ -232,7 +232,7 @@ func TestX28NoTextIsMoreThanAText(t *testing.T) {
 			question := chat.NewID()
 			said := ada.call("POST", "/api/chat", ask(chat.NewID(), question, "[[echo yes]] q"+text+"q"))
 			if fine("a question", text, said).status == 200 {
-				ada.form("/settings/account", url.Values{"do": {"key"}, "scope": {"chat"}, "name": {"k" + text + "k"}})
+				ada.form("/settings/account", url.Values{"do": {"key"}, "requestId": {chat.NewID()}, "scope": {"chat"}, "name": {"k" + text + "k"}})
 			}
 		}
 	}
