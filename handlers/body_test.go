@@ -378,28 +378,27 @@ func TestASlowBodyIsGivenUpAndCostsNobodyAnything(t *testing.T) {
 }
 
 func TestManySlowClientsBlockNobody(t *testing.T) {
-	t.Parallel()
-	d := openDoor(t)
-	address := strings.TrimPrefix(d.url, "http://")
-	for i := range 200 {
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
+	inBubble(t, func(t *testing.T, d *door) {
+		for i := range 200 {
+			conn, err := d.listener.dial()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			part := "POST /api/chat HTTP/1.1\r\nHost: 127.0.0.1:8787\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
+			if i%2 == 0 {
+				part += "\r\n{"
+			}
+			if _, err := io.WriteString(conn, part); err != nil {
+				t.Fatal(err)
+			}
 		}
-		defer conn.Close()
-		part := "POST /api/chat HTTP/1.1\r\nHost: " + address + "\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
-		if i%2 == 0 {
-			part += "\r\n{"
+		start := time.Now()
+		d.answered("[[echo yes]]")
+		if took := time.Since(start); took >= 5*time.Second { // which is when the first of them are given up
+			t.Errorf("an answer took %s", took)
 		}
-		if _, err := io.WriteString(conn, part); err != nil {
-			t.Fatal(err)
-		}
-	}
-	start := time.Now()
-	d.answered("[[echo yes]]")
-	if took := time.Since(start); took > 20*time.Second {
-		t.Errorf("an answer took %s", took)
-	}
+	})
 }
 
 // FuzzChatBody: no body makes the server panic or fail, and a question that is
