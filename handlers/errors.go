@@ -40,7 +40,8 @@ func (s *server) handle(h handler) http.HandlerFunc {
 // stored, and a client that takes the answer for the end of it would let the
 // person send it a second time under a new id (contract, section 1).
 func (s *server) told(r *http.Request, err error) *chat.Problem {
-	p := problemOf(err)
+	q := *problemOf(err) // which may be everybody's
+	p := &q
 	p.Detail = cut(p.Detail, detailBytes)
 	if p.Status != http.StatusInternalServerError {
 		s.Engine.Count("refused_" + p.Code)
