@@ -22,6 +22,8 @@ import (
 
 	"github.com/gofrs/flock"
 	"modernc.org/sqlite"
+
+	"semel/disk"
 )
 
 // Options say how to open a database. Only Path and Schema are needed.
@@ -87,8 +89,8 @@ type DB struct {
 	writer          *conn
 	tx              int64
 	broken          error
-	places          [2]os.FileInfo // the file and its log, as they were first seen
-	sinceCheckpoint int            // pages of WAL, as estimated, since the last checkpoint that was finished
+	places          [2]*disk.Identity // the file and its log, as they were first seen
+	sinceCheckpoint int               // pages of WAL, as estimated, since the last checkpoint that was finished
 
 	readers chan *conn
 	nReader int

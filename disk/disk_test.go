@@ -1,6 +1,9 @@
 package disk_test
 
 import (
+	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -24,5 +27,37 @@ func TestBytesAreSaidShortly(t *testing.T) {
 		if got := disk.Bytes(n); got != want {
 			t.Errorf("%d is %q, want %q", n, got, want)
 		}
+	}
+}
+
+func TestAnIdentityIsThatOfTheFileAndNotOfItsName(t *testing.T) {
+	a, b := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")
+	identity := func(path, content string) disk.Identity {
+		if content != "" {
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		i, err := disk.Identify(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	first := identity(a, "one")
+	if !first.Same(identity(a, "two, longer")) {
+		t.Error("a file is another one after a write")
+	}
+	if first.Same(identity(b, "one")) {
+		t.Error("two files are one")
+	}
+	if err := os.Rename(a, b); err != nil {
+		t.Fatal(err)
+	}
+	if !first.Same(identity(b, "")) {
+		t.Error("a file that was moved is another one")
+	}
+	if _, err := disk.Identify(a); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what is not there: %v", err)
 	}
 }
