@@ -95,6 +95,7 @@ func TestAQuestionThatARestoreMayHaveLostIsAskedForOverReloadsAndSentOnce(t *tes
 	}
 	// What is written meanwhile does not wait for the word.
 	tb.marked(tb.send("[[echo between]]"), "answered")
+	tb.wait(`document.querySelector('#log > article:last-child')?.dataset.request === '%s'`, id) // it goes below what is stored
 	next.clickTwice(tb, asked(id, "confirm"))
 	tb.marked(id, "answered")
 	next.check(2, tb)
@@ -295,6 +296,9 @@ func TestAPageInSafeModeSaysSoAndKeepsWhatIsSent(t *testing.T) {
 			}
 		}
 	}
+	// Also to a reader at the end of a long page.
+	js[any](tb, `(document.body.style.minHeight = '300vh', scrollTo({top: innerHeight, behavior: 'instant'}))`)
+	tb.wait(`scrollY > 100 && document.elementFromPoint(innerWidth / 2, 8)?.className === 'alarm'`)
 	if n := r.model.count(); n != 0 {
 		t.Errorf("the model was called %d times", n)
 	}
