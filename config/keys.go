@@ -328,14 +328,19 @@ func checkFile(s string) error {
 	return checkPath(s)
 }
 
+// listOf is a list of strings, which stand in the environment with commas.
+func listOf(v value) ([]string, error) {
+	if v.text {
+		return strings.FieldsFunc(v.val.(string), func(r rune) bool { return r == ',' || r == ' ' }), nil
+	}
+	return stringsOf(v)
+}
+
 // proxies is a list of addresses and ranges of them; in the environment, with commas.
 var proxies = key[Config]{
 	name: "server.trusted_proxies", doc: "Addresses and ranges of the proxies before this server, whose X-Forwarded-For and X-Forwarded-Proto count.",
 	set: func(c *Config, v value) error {
-		list, err := stringsOf(v)
-		if v.text {
-			list, err = strings.FieldsFunc(v.val.(string), func(r rune) bool { return r == ',' || r == ' ' }), nil
-		}
+		list, err := listOf(v)
 		if err != nil {
 			return err
 		}
@@ -368,10 +373,7 @@ var proxies = key[Config]{
 var encryptTo = key[Config]{
 	name: "backup.encrypt_to", doc: "Recipients of age, age1…: whoever has the identity of any of them can restore a backup that the server made. [] encrypts none.",
 	set: func(c *Config, v value) error {
-		list, err := stringsOf(v)
-		if v.text {
-			list, err = strings.FieldsFunc(v.val.(string), func(r rune) bool { return r == ',' || r == ' ' }), nil
-		}
+		list, err := listOf(v)
 		if err != nil {
 			return err
 		}
